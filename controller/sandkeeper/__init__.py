@@ -1,0 +1,1 @@
+"""Sandkeeper: durable owners for replaceable sandboxes."""

@@ -1,0 +1,1 @@
+"""The rules of Sandkeeper: pure values and functions, without I/O, clocks, randomness or async."""
