@@ -1,0 +1,246 @@
+"""The lifecycle of one sandbox: everything that moves its phase is the table in this file.
+
+`step(record, event, stamp)` is the only way from one record to the next. Every pair of phase and event is a
+row (a function), `ALREADY` (true before it was asked), `DEFERRED` (asked again when the pending command has
+been answered), `STALE` (a fact that no longer matters) or a `Refusal`. The rows are in `lifecycle_rows`.
+The state diagram in the docs is drawn from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from sandkeeper.core import events as ev
+from sandkeeper.core import lifecycle_rows as rows
+from sandkeeper.core.errors import FailedPrecondition, NotFound, SandkeeperError
+from sandkeeper.core.lifecycle_rows import Move, Stamp
+from sandkeeper.core.record import Phase, SandboxRecord
+
+__all__ = ["TABLE", "Move", "Quiet", "Refusal", "Stamp", "Unmoved", "step"]
+
+
+class Quiet(Enum):
+    """Answers of the table that move nothing."""
+
+    ALREADY = "already"
+    DEFERRED = "deferred"
+    STALE = "stale"
+
+
+ALREADY, DEFERRED, STALE = Quiet.ALREADY, Quiet.DEFERRED, Quiet.STALE
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The table says no to a request.
+
+    Attributes:
+        code: Stable code of the error the caller gets.
+        advice: What the caller can do instead.
+    """
+
+    code: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmoved:
+    """The event changed nothing: `quiet` says why, `error` is set when a request was refused."""
+
+    quiet: Quiet | None
+    error: SandkeeperError | None = None
+
+
+Row = Callable[[SandboxRecord, Any, Stamp], Move]
+Cell = Row | Quiet | Refusal
+
+_GONE = Refusal("sandbox_destroyed", "create a new sandbox, or fork one of its snapshots")
+_NOT_RUNNING = Refusal("sandbox_not_running", "start it first")
+_PAUSED = Refusal("sandbox_paused", "resume it instead")
+_NOT_PAUSED = Refusal("sandbox_not_paused", "only a paused sandbox can be resumed")
+_EMPTY = Refusal("nothing_to_snapshot", "start it first, or fork its last snapshot")
+
+_P = Phase
+TABLE: dict[type[Any], dict[Phase, Cell]] = {
+    ev.StartRequested: {
+        _P.CREATED: rows.launch,
+        _P.STARTING: DEFERRED,
+        _P.RUNNING: ALREADY,
+        _P.PAUSED: _PAUSED,
+        _P.SNAPSHOTTING: DEFERRED,
+        _P.REBUILDING: DEFERRED,
+        _P.STOPPING: DEFERRED,
+        _P.STOPPED: rows.wake,
+        _P.FAILED: rows.start_over,
+        _P.DESTROYING: _GONE,
+        _P.DESTROYED: _GONE,
+    },
+    ev.PauseRequested: {
+        _P.CREATED: _NOT_RUNNING,
+        _P.STARTING: DEFERRED,
+        _P.RUNNING: rows.freeze,
+        _P.PAUSED: ALREADY,
+        _P.SNAPSHOTTING: DEFERRED,
+        _P.REBUILDING: DEFERRED,
+        _P.STOPPING: DEFERRED,
+        _P.STOPPED: _NOT_RUNNING,
+        _P.FAILED: _NOT_RUNNING,
+        _P.DESTROYING: _GONE,
+        _P.DESTROYED: _GONE,
+    },
+    ev.ResumeRequested: {
+        _P.CREATED: _NOT_PAUSED,
+        _P.STARTING: DEFERRED,
+        _P.RUNNING: ALREADY,
+        _P.PAUSED: rows.thaw,
+        _P.SNAPSHOTTING: DEFERRED,
+        _P.REBUILDING: DEFERRED,
+        _P.STOPPING: DEFERRED,
+        _P.STOPPED: _NOT_PAUSED,
+        _P.FAILED: _NOT_PAUSED,
+        _P.DESTROYING: _GONE,
+        _P.DESTROYED: _GONE,
+    },
+    ev.SnapshotRequested: {
+        _P.CREATED: _EMPTY,
+        _P.STARTING: DEFERRED,
+        _P.RUNNING: rows.snapshot,
+        _P.PAUSED: rows.snapshot,
+        _P.SNAPSHOTTING: DEFERRED,
+        _P.REBUILDING: DEFERRED,
+        _P.STOPPING: DEFERRED,
+        _P.STOPPED: rows.snapshot,
+        _P.FAILED: _EMPTY,
+        _P.DESTROYING: _GONE,
+        _P.DESTROYED: _GONE,
+    },
+    ev.StopRequested: {
+        _P.CREATED: rows.stop_without_runtime,
+        _P.STARTING: rows.stop_launch,
+        _P.RUNNING: rows.stop,
+        _P.PAUSED: rows.stop,
+        _P.SNAPSHOTTING: DEFERRED,
+        _P.REBUILDING: rows.stop_launch,
+        _P.STOPPING: DEFERRED,
+        _P.STOPPED: rows.stop_stopped,
+        _P.FAILED: rows.stop_failed,
+        _P.DESTROYING: _GONE,
+        _P.DESTROYED: _GONE,
+    },
+    ev.DestroyRequested: {
+        **{phase: rows.destroy for phase in Phase},
+        _P.DESTROYING: DEFERRED,
+        _P.DESTROYED: ALREADY,
+    },
+    ev.ResizeRequested: {
+        _P.CREATED: rows.resize_later,
+        _P.STARTING: DEFERRED,
+        _P.RUNNING: rows.resize,
+        _P.PAUSED: rows.resize,
+        _P.SNAPSHOTTING: DEFERRED,
+        _P.REBUILDING: DEFERRED,
+        _P.STOPPING: DEFERRED,
+        _P.STOPPED: rows.resize_later,
+        _P.FAILED: rows.resize_later,
+        _P.DESTROYING: _GONE,
+        _P.DESTROYED: _GONE,
+    },
+    ev.RuntimeStarted: {_P.STARTING: rows.started, _P.REBUILDING: rows.started},
+    ev.LaunchFailed: {_P.STARTING: rows.launch_failed, _P.REBUILDING: rows.rebuild_failed},
+    ev.LaunchAbandoned: {},
+    ev.RuntimeFrozen: {_P.RUNNING: rows.frozen},
+    ev.RuntimeThawed: {_P.PAUSED: rows.thawed},
+    ev.RuntimeResized: {_P.RUNNING: rows.resized, _P.PAUSED: rows.resized},
+    ev.SnapshotCommitted: {_P.SNAPSHOTTING: rows.snapshot_committed},
+    ev.SnapshotFailed: {_P.SNAPSHOTTING: rows.snapshot_failed},
+    ev.RuntimeStopped: {_P.STOPPING: rows.stopped},
+    ev.RuntimeRemoved: {
+        _P.STOPPING: rows.removed,
+        _P.REBUILDING: rows.removed,
+        _P.DESTROYING: rows.removed,
+    },
+    ev.CommandFailed: {
+        _P.RUNNING: rows.command_failed,
+        _P.PAUSED: rows.command_failed,
+        _P.STOPPING: rows.stop_refused,
+    },
+    ev.RuntimeLost: {
+        _P.RUNNING: rows.lost,
+        _P.PAUSED: rows.lost,
+        _P.SNAPSHOTTING: rows.lost,
+    },
+}
+"""Event class -> phase -> cell. A phase that is not listed for a fact is `STALE`."""
+
+
+def cell(phase: Phase, kind: type[Any]) -> Cell:
+    """Return what the table says for this phase and event class."""
+    return TABLE[kind].get(phase, STALE)
+
+
+def step(record: SandboxRecord, event: ev.Event, stamp: Stamp) -> Move | Unmoved:
+    """Apply one event to a record.
+
+    Args:
+        record: The durable record.
+        event: What has happened or is asked for.
+        stamp: The moment, and a fresh token for the names a row has to make.
+
+    Returns:
+        `Move` with the next record, to be committed before its command is performed, or `Unmoved`. The same
+        inputs always give the same output.
+    """
+    if isinstance(event, ev.REPLIES) and not _is_awaited(record, event):
+        return Unmoved(STALE)
+    if isinstance(event, ev.RuntimeLost) and event.generation != record.generation:
+        return Unmoved(STALE)
+    found = cell(record.phase, type(event))
+    if isinstance(event, ev.REQUESTS) and callable(found) and _must_wait(record, event):
+        return Unmoved(DEFERRED)
+    match found:
+        case Quiet():
+            return Unmoved(found)
+        case Refusal():
+            return Unmoved(None, _refusal_error(record, event, found))
+        case _:
+            return _moved(record, found(record, event, stamp), stamp.at)
+
+
+def _is_awaited(record: SandboxRecord, event: Any) -> bool:
+    return record.pending is not None and record.pending.command_id == event.command_id
+
+
+def _must_wait(record: SandboxRecord, event: Any) -> bool:
+    """A pending command lets only those requests through that give it up: stop of a launch, and destroy."""
+    if record.pending is None or isinstance(event, ev.DestroyRequested):
+        return False
+    return not (isinstance(event, ev.StopRequested) and record.phase in (Phase.STARTING, Phase.REBUILDING))
+
+
+def _moved(record: SandboxRecord, move: Move, at: datetime) -> Move | Unmoved:
+    if move.error is not None:
+        return Unmoved(None, move.error)
+    if move.record is record:
+        return Unmoved(ALREADY)
+    return Move(
+        record=move.record.model_copy(update={"updated_at": at}),
+        command=move.command,
+        snapshot=move.snapshot,
+        settled=move.settled,
+    )
+
+
+def _refusal_error(record: SandboxRecord, event: Any, refusal: Refusal) -> SandkeeperError:
+    verb = str(event.kind).removesuffix("_requested")
+    kind = NotFound if refusal is _GONE else FailedPrecondition
+    return kind(
+        f"{verb} is not possible while the sandbox is {record.phase.value}",
+        code=refusal.code,
+        advice=refusal.advice,
+        sandbox_id=record.sandbox_id,
+        details={"phase": record.phase.value},
+    )
