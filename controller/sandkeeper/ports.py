@@ -77,6 +77,4 @@ async def sleep_for(seconds: float) -> None:
 
 def real_ports() -> Ports:
     """Return the doors of the real machine."""
-    return Ports(
-        clock=RealClock(), new_token=lambda: secrets.token_hex(8), sleep=sleep_for, spawn=spawn_task
-    )
+    return Ports(clock=RealClock(), new_token=lambda: secrets.token_hex(8), sleep=sleep_for, spawn=spawn_task)

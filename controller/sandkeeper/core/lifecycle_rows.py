@@ -12,7 +12,7 @@ from typing import Any
 
 from sandkeeper.core import commands as cmd
 from sandkeeper.core import events as ev
-from sandkeeper.core.errors import Aborted, FailedPrecondition, SandkeeperError, error_from_wire
+from sandkeeper.core.errors import Aborted, DataLoss, FailedPrecondition, SandkeeperError, error_from_wire
 from sandkeeper.core.ids import BirthId, CommandId, SnapshotId, command_id, new_birth_id
 from sandkeeper.core.record import Evidence, Phase, RequestRef, SandboxRecord, SnapshotRecord
 from sandkeeper.core.spec import BootImage, Keep, OnLost
@@ -193,7 +193,12 @@ def destroy(record: SandboxRecord, event: ev.DestroyRequested, stamp: Stamp) -> 
 
 
 def started(record: SandboxRecord, event: ev.RuntimeStarted, stamp: Stamp) -> Move:
-    changes: dict[str, Any] = {"phase": Phase.RUNNING, "is_kept": False, "running_since_at": stamp.at, "settle_to": None}
+    changes: dict[str, Any] = {
+        "phase": Phase.RUNNING,
+        "is_kept": False,
+        "running_since_at": stamp.at,
+        "settle_to": None,
+    }
     return _done(record, **changes)
 
 
@@ -286,6 +291,8 @@ def removed(record: SandboxRecord, event: ev.RuntimeRemoved, stamp: Stamp) -> Mo
         return _launch(bare, stamp, phase=Phase.REBUILDING, request=bare.pending_request, delay_s=delay_s)
     if record.settle_to is Phase.FAILED:
         return _failed_request(bare, _launch_error(bare), phase=Phase.FAILED, settle_to=None)
+    if isinstance(record.pending, cmd.StopRuntime):
+        return _failed_request(bare, _files_lost(record), phase=Phase.STOPPED, settle_to=None)
     return _done(bare, phase=record.settle_to or Phase.STOPPED, settle_to=None)
 
 
@@ -504,6 +511,17 @@ def _launch_error(record: SandboxRecord) -> SandkeeperError:
         admitted="yes",
         sandbox_id=record.sandbox_id,
         details=details,
+    )
+
+
+def _files_lost(record: SandboxRecord) -> SandkeeperError:
+    return DataLoss(
+        "the container was gone when it was to be stopped, so its files are lost",
+        code="state_lost",
+        advice="starting it again goes back to its last valid snapshot",
+        admitted="yes",
+        sandbox_id=record.sandbox_id,
+        details={"snapshot": record.boot.snapshot_id},
     )
 
 

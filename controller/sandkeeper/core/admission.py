@@ -1,0 +1,288 @@
+"""What a caller may choose: policy bounds every create from the first one on.
+
+Pure: facts about the machine, usage, image and snapshot come in, an admitted `SandboxSpec` or a typed
+refusal comes out. A refusal names its rule and creates nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandkeeper.core.errors import InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
+from sandkeeper.core.ids import Name, RequestId, SnapshotId
+from sandkeeper.core.record import SnapshotRecord
+from sandkeeper.core.sizes import NAMED_SIZES, Size
+from sandkeeper.core.spec import BootImage, EnvKey, EnvValue, OnLost, SandboxSpec
+
+MAX_ENV_BYTES = 131_072
+
+
+class Policy(BaseModel):
+    """Bounds for one tenant.
+
+    Attributes:
+        images: Catalogue names that may be asked for.
+        default_image: Taken when neither image nor snapshot is given.
+        sizes: Named sizes that may be asked for.
+        max_custom_vcpu: Upper bound of a custom size.
+        max_custom_memory_mib: Upper bound of a custom size.
+        cpu_overcommit: Whether a size may have more vCPU than the machine.
+        memory_overcommit: Sum of memory limits allowed, as a multiple of the machine's memory.
+        max_sandboxes: Sandboxes that exist at once.
+        max_lifetime_s: Longest lifetime; None allows endless ones.
+        max_snapshot_bytes: Largest writable layer a snapshot may hold, apparent size.
+        snapshot_keep_s: How long a snapshot is kept unless it is restored or the caller says otherwise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    images: tuple[str, ...] = ("base", "slim", "build")
+    default_image: str = "base"
+    sizes: tuple[str, ...] = tuple(NAMED_SIZES)
+    max_custom_vcpu: float = 8.0
+    max_custom_memory_mib: int = 8192
+    cpu_overcommit: bool = False
+    memory_overcommit: float = 4.0
+    max_sandboxes: int = 1000
+    max_lifetime_s: float | None = None
+    max_snapshot_bytes: int = 10 * 1024**3
+    snapshot_keep_s: float = 30 * 86_400.0
+
+
+class CreateRequest(BaseModel):
+    """What a caller asks for at create. `size` is already parsed (see `sizes.parse_size`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request_id: RequestId
+    image: str | None = None
+    snapshot: SnapshotId | None = None
+    size: Size | None = None
+    name: Name | None = None
+    env: dict[EnvKey, EnvValue] = Field(default_factory=dict)
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] | None = None
+    workdir: Annotated[str, Field(pattern=r"^/[^\x00]{0,4095}$")] | None = None
+    on_lost: OnLost = OnLost.REBUILD
+    lifetime_s: Annotated[float, Field(gt=0, le=10 * 365 * 86_400, allow_inf_nan=False)] | None = None
+    labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict, max_length=64)
+    detached: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """What the machine has: cores, and memory in bytes."""
+
+    cpu_count: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What exists already: sandboxes not destroyed, and the sum of their memory limits in MiB."""
+
+    sandbox_count: int
+    memory_mib: int
+
+
+class CatalogueImage(BaseModel):
+    """An image of the catalogue, pinned by the engine's content id.
+
+    Attributes:
+        name: What callers ask for.
+        image_id: `sha256:...` of the image.
+        env: The image's own environment.
+        user: The image's USER, or empty.
+        workdir: The image's WORKDIR, or empty.
+        volumes: Paths declared as VOLUME; a commit would lose them, so there must be none.
+        has_sudo: Whether gaining privileges by sudo must stay possible inside.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    image_id: str
+    env: dict[str, str] = Field(default_factory=dict)
+    user: str = ""
+    workdir: str = ""
+    volumes: tuple[str, ...] = ()
+    has_sudo: bool = True
+
+
+def admit(
+    request: CreateRequest,
+    *,
+    policy: Policy,
+    machine: MachineFacts,
+    usage: Usage,
+    catalogue: dict[str, CatalogueImage],
+    snapshot: SnapshotRecord | None,
+    snapshot_image: str | None,
+) -> SandboxSpec:
+    """Turn a request into an admitted specification.
+
+    Args:
+        request: The caller's wishes.
+        policy: The tenant's bounds.
+        machine: Cores and memory.
+        usage: What exists already.
+        catalogue: Images by name.
+        snapshot: The snapshot asked for, already looked up; None when none was asked for.
+        snapshot_image: Catalogue name the snapshot's sandbox was created under.
+
+    Raises:
+        InvalidArgument, NotFound, PermissionDenied, ResourceExhausted: naming the rule; nothing was created.
+    """
+    size = request.size or NAMED_SIZES["basic"]
+    check_size(size, policy=policy, machine=machine)
+    _check_env(request.env)
+    _check_lifetime(request.lifetime_s, policy)
+    image, boot = _choose_image(
+        request, policy=policy, catalogue=catalogue, snapshot=snapshot, snapshot_image=snapshot_image
+    )
+    _check_usage(size, policy=policy, machine=machine, usage=usage)
+    return SandboxSpec(
+        image=image.name,
+        boot=boot,
+        size=size,
+        env=request.env,
+        user=request.user or image.user or None,
+        workdir=request.workdir or image.workdir or None,
+        on_lost=request.on_lost,
+        lifetime_s=request.lifetime_s,
+        labels=request.labels,
+        detached=request.detached,
+    )
+
+
+def check_size(size: Size, *, policy: Policy, machine: MachineFacts) -> None:
+    """Refuse a size beyond policy or machine.
+
+    Raises:
+        PermissionDenied: `size_not_allowed`.
+        InvalidArgument: `size_exceeds_machine`.
+    """
+    if size.name != "custom" and size.name not in policy.sizes:
+        raise _denied("size_not_allowed", f"policy does not allow size {size.name!r}", rule="sizes")
+    if size.name == "custom" and size.vcpu > policy.max_custom_vcpu:
+        raise _denied(
+            "size_not_allowed",
+            f"{size.vcpu} vCPU is above policy's {policy.max_custom_vcpu}",
+            rule="max_custom_vcpu",
+        )
+    if size.name == "custom" and size.memory_mib > policy.max_custom_memory_mib:
+        raise _denied(
+            "size_not_allowed",
+            f"{size.memory_mib} MiB is above policy's {policy.max_custom_memory_mib}",
+            rule="max_custom_memory_mib",
+        )
+    if size.vcpu > machine.cpu_count and not policy.cpu_overcommit:
+        raise InvalidArgument(
+            f"{size.vcpu} vCPU exceed the machine's {machine.cpu_count}",
+            code="size_exceeds_machine",
+            advice="ask for less, or allow cpu_overcommit in the policy",
+            details={"field": "size.vcpu"},
+        )
+    if size.memory_bytes > machine.memory_bytes:
+        raise InvalidArgument(
+            f"{size.memory_mib} MiB exceed the machine's {machine.memory_bytes // 1024**2}",
+            code="size_exceeds_machine",
+            advice="ask for less",
+            details={"field": "size.memory_mib"},
+        )
+
+
+def _choose_image(
+    request: CreateRequest,
+    *,
+    policy: Policy,
+    catalogue: dict[str, CatalogueImage],
+    snapshot: SnapshotRecord | None,
+    snapshot_image: str | None,
+) -> tuple[CatalogueImage, BootImage]:
+    if request.snapshot is None:
+        image = _find_image(request.image or policy.default_image, policy=policy, catalogue=catalogue)
+        return image, BootImage(image_id=image.image_id, base_digest=image.image_id)
+    if snapshot is None or snapshot_image is None:
+        raise NotFound(
+            f"there is no snapshot {request.snapshot}",
+            code="snapshot_not_found",
+            advice="list snapshots to see which exist",
+        )
+    image = _find_image(request.image or snapshot_image, policy=policy, catalogue=catalogue)
+    if image.name != snapshot_image or image.image_id != snapshot.boot.base_digest:
+        raise InvalidArgument(
+            f"snapshot {snapshot.snapshot_id} was taken on {snapshot_image} at {snapshot.boot.base_digest}, "
+            f"not on {image.name} at {image.image_id}",
+            code="snapshot_image_mismatch",
+            advice="leave image out, or pick a snapshot of that image",
+            details={"base_digest": snapshot.boot.base_digest},
+        )
+    return image, snapshot.boot
+
+
+def _find_image(name: str, *, policy: Policy, catalogue: dict[str, CatalogueImage]) -> CatalogueImage:
+    if name not in policy.images:
+        raise _denied(
+            "image_not_allowed", f"image {name[:128]!r} is not in the policy's catalogue", rule="images"
+        )
+    image = catalogue.get(name)
+    if image is None:
+        raise NotFound(
+            f"image {name!r} is allowed but not present at the engine",
+            code="image_not_present",
+            advice=f"run `sandkeeper images build {name}`",
+        )
+    if image.volumes:
+        raise InvalidArgument(
+            f"image {name!r} declares VOLUME {', '.join(image.volumes)}, which snapshots would lose",
+            code="image_declares_volume",
+            advice="remove the VOLUME instruction from the image",
+            details={"volumes": list(image.volumes)},
+        )
+    return image
+
+
+def _check_env(env: dict[str, str]) -> None:
+    total = sum(len(key) + len(value.encode()) + 2 for key, value in env.items())
+    if total > MAX_ENV_BYTES:
+        raise InvalidArgument(
+            f"env holds {total} bytes, more than {MAX_ENV_BYTES}",
+            code="env_too_large",
+            advice="put large values into files",
+            details={"field": "env"},
+        )
+
+
+def _check_lifetime(lifetime_s: float | None, policy: Policy) -> None:
+    limit = policy.max_lifetime_s
+    if limit is not None and (lifetime_s is None or lifetime_s > limit):
+        raise _denied("lifetime_not_allowed", f"policy bounds lifetimes to {limit} s", rule="max_lifetime_s")
+
+
+def _check_usage(size: Size, *, policy: Policy, machine: MachineFacts, usage: Usage) -> None:
+    if usage.sandbox_count >= policy.max_sandboxes:
+        raise ResourceExhausted(
+            f"{usage.sandbox_count} sandboxes exist, policy allows {policy.max_sandboxes}",
+            code="quota_sandboxes",
+            advice="destroy some first",
+            details={"rule": "max_sandboxes"},
+        )
+    limit_mib = int(policy.memory_overcommit * machine.memory_bytes / 1024**2)
+    if usage.memory_mib + size.memory_mib > limit_mib:
+        raise ResourceExhausted(
+            f"memory limits would sum to {usage.memory_mib + size.memory_mib} MiB, {limit_mib} are allowed",
+            code="machine_memory_full",
+            advice="destroy some sandboxes, ask for less, or raise memory_overcommit",
+            retry_after_s=30,
+            details={"rule": "memory_overcommit"},
+        )
+
+
+def _denied(code: str, message: str, *, rule: str) -> PermissionDenied:
+    details: dict[str, Any] = {"rule": rule}
+    return PermissionDenied(
+        message, code=code, advice="ask for what the policy allows, or have it changed", details=details
+    )

@@ -1,0 +1,165 @@
+"""The verbs of the control sockets: name, parameters, and which of them may be repeated.
+
+One dispatch table serves the unix sockets and the Ray actors alike; these are its parameter documents.
+Every mutating verb carries a `request_id` whose answer is journaled: a repeat gets the same answer, the same
+id with other parameters is `request_id_conflict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandkeeper.core.ids import Name, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
+from sandkeeper.core.record import Phase
+from sandkeeper.core.sizes import Size
+from sandkeeper.core.spec import Keep, SandboxSpec
+
+MAX_WAIT_S = 300.0
+
+
+class Params(BaseModel):
+    """Base of all parameter documents: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def fingerprint(self) -> str:
+        """Return the hash of the parameters without the request id; equal parameters, equal hash."""
+        text = self.model_dump_json(exclude={"request_id"})
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Nothing(Params):
+    """No parameters."""
+
+
+class OfSandbox(Params):
+    """A read about one sandbox."""
+
+    sandbox_id: SandboxId
+
+
+class ChangeSandbox(OfSandbox):
+    """A mutating verb on one sandbox without parameters of its own: start, pause, resume, destroy."""
+
+    request_id: RequestId
+
+
+class StopSandbox(ChangeSandbox):
+    """Stop, keeping `keep`."""
+
+    keep: Keep = Keep.SNAPSHOT
+
+
+class ResizeSandbox(ChangeSandbox):
+    """Change the limits."""
+
+    size: Size
+
+
+class TakeSnapshot(ChangeSandbox):
+    """Take a snapshot; `keep_s` None means the policy's default."""
+
+    name: Name | None = None
+    keep_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class ReadEvents(Params):
+    """Read the journal after a cursor, waiting up to `wait_s` for something new."""
+
+    sandbox_id: SandboxId | None = None
+    after: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
+
+
+class FindSandbox(Params):
+    """Where a sandbox lives, by id or by name; exactly one is given."""
+
+    sandbox_id: SandboxId | None = None
+    name: str | None = None
+
+
+class ListSandboxes(Params):
+    """Filter of a listing; None takes all but destroyed ones."""
+
+    phases: tuple[Phase, ...] | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class OfSnapshot(Params):
+    """A read about one snapshot."""
+
+    snapshot_id: SnapshotId
+
+
+class DeleteSnapshot(OfSnapshot):
+    """Delete a snapshot; refused while something uses it."""
+
+    request_id: RequestId
+
+
+class AdoptSpec(Params):
+    """The directory's hand-over of an admitted create to the owner it chose."""
+
+    request_id: RequestId
+    request_fingerprint: str
+    sandbox_id: SandboxId
+    tenant_id: TenantId
+    name: str | None = None
+    spec: SandboxSpec
+
+
+class Location(BaseModel):
+    """Where a sandbox's owner answers."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    sandbox_id: SandboxId
+    owner_id: OwnerId
+    control_path: str
+
+
+class OwnerStatus(BaseModel):
+    """One owner as the directory knows it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    owner_id: OwnerId
+    epoch: int
+    pid: int | None
+    control_path: str
+    sandbox_count: int
+
+
+class Status(BaseModel):
+    """The whole installation on this machine."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    installation_id: str
+    machine_id: str
+    directory_pid: int
+    owners: tuple[OwnerStatus, ...]
+    images: tuple[str, ...]
+    engine: str
+    sandbox_count: int
+
+
+DIRECTORY_VERBS = ("create", "find", "list", "snapshots", "snapshot", "delete_snapshot", "status", "enlist")
+OWNER_VERBS = (
+    "adopt",
+    "describe",
+    "start",
+    "pause",
+    "resume",
+    "stop",
+    "destroy",
+    "resize",
+    "take_snapshot",
+    "lease",
+    "events",
+    "ping",
+)

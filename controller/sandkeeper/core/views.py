@@ -1,0 +1,143 @@
+"""What callers see: the JSON documents every verb answers with, made from records.
+
+Pure and stable: the control sockets, the SDK and the CLI's `--json` all carry these shapes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from sandkeeper.core.ids import BirthId, OwnerId, SandboxId, SnapshotId, TenantId
+from sandkeeper.core.record import Evidence, Phase, SandboxRecord, SnapshotRecord
+from sandkeeper.core.sizes import Size
+from sandkeeper.core.spec import OnLost
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class SandboxView(_View):
+    """A sandbox as it stands.
+
+    Attributes:
+        id: Its id.
+        pending: Kind of the command in progress, if any.
+        boot_snapshot: Snapshot the next launch starts from; None means the catalogue image.
+        last_snapshot_at: When that snapshot was taken.
+        evidence: What is known of the last runtime that was lost or failed.
+    """
+
+    id: SandboxId
+    tenant_id: TenantId
+    owner_id: OwnerId
+    name: str | None
+    phase: Phase
+    generation: int
+    image: str
+    size: Size
+    labels: dict[str, str]
+    detached: bool
+    on_lost: OnLost
+    lifetime_s: float | None
+    pending: str | None
+    birth_id: BirthId | None
+    boot_snapshot: SnapshotId | None
+    last_snapshot_at: datetime | None
+    keeps_files: bool
+    evidence: Evidence | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class SnapshotView(_View):
+    """A snapshot as the SDK names its parts; sizes in bytes, `freeze_ms` in milliseconds."""
+
+    id: SnapshotId
+    name: str | None
+    sandbox_id: SandboxId
+    generation: int
+    size_bytes: int
+    delta_bytes: int
+    base_digest: str
+    parent: SnapshotId | None
+    depth: int
+    ledger_position: int
+    freeze_ms: float
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class Lease(_View):
+    """The right to talk straight to a sandbox's boxd, for processes of the controller's own user.
+
+    Attributes:
+        control_path: Socket to connect to, owned by the host.
+        birth_id: The runtime it belongs to.
+        generation: Its number; work is stamped with it.
+        epoch: The owner's epoch, sent with every mutating call.
+    """
+
+    sandbox_id: SandboxId
+    control_path: str
+    birth_id: BirthId
+    generation: int
+    epoch: int
+
+
+class EventView(_View):
+    """One line of a sandbox's journal; `seq` is the cursor."""
+
+    seq: int
+    sandbox_id: SandboxId
+    at: datetime
+    kind: str
+    details: dict[str, Any]
+
+
+def sandbox_view(record: SandboxRecord) -> SandboxView:
+    """Return the public view of a record."""
+    return SandboxView(
+        id=record.sandbox_id,
+        tenant_id=record.tenant_id,
+        owner_id=record.owner_id,
+        name=record.name,
+        phase=record.phase,
+        generation=record.generation,
+        image=record.spec.image,
+        size=record.spec.size,
+        labels=dict(record.spec.labels),
+        detached=record.spec.detached,
+        on_lost=record.spec.on_lost,
+        lifetime_s=record.spec.lifetime_s,
+        pending=record.pending.kind if record.pending else None,
+        birth_id=record.birth_id,
+        boot_snapshot=record.boot.snapshot_id,
+        last_snapshot_at=record.last_snapshot_at,
+        keeps_files=record.is_kept,
+        evidence=record.evidence,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+    )
+
+
+def snapshot_view(snapshot: SnapshotRecord) -> SnapshotView:
+    """Return the public view of a snapshot."""
+    return SnapshotView(
+        id=snapshot.snapshot_id,
+        name=snapshot.name,
+        sandbox_id=snapshot.sandbox_id,
+        generation=snapshot.generation,
+        size_bytes=snapshot.size_bytes,
+        delta_bytes=snapshot.delta_bytes,
+        base_digest=snapshot.boot.base_digest,
+        parent=snapshot.parent,
+        depth=snapshot.boot.depth,
+        ledger_position=snapshot.ledger_position,
+        freeze_ms=snapshot.freeze_ms,
+        created_at=snapshot.created_at,
+        expires_at=snapshot.expires_at,
+    )
