@@ -1,0 +1,37 @@
+"""boxd seen from the host: the boot hand-over and the typed client. Exports only."""
+
+from sandkeeper.boxd.boot import BootListener, Greeting, is_listening
+from sandkeeper.boxd.events import (
+    RunEnded,
+    RunEvent,
+    RunListing,
+    RunLost,
+    RunOutcome,
+    RunOutput,
+    RunStarted,
+)
+from sandkeeper.boxd.link import BoxControl, BoxdLink, Hello, Quiesced
+from sandkeeper.boxd.paths import boot_folder, control_folder, control_socket, remove_folders
+from sandkeeper.boxd.transport import Deadlines
+
+__all__ = [
+    "BootListener",
+    "BoxControl",
+    "BoxdLink",
+    "Deadlines",
+    "Greeting",
+    "Hello",
+    "Quiesced",
+    "RunEnded",
+    "RunEvent",
+    "RunListing",
+    "RunLost",
+    "RunOutcome",
+    "RunOutput",
+    "RunStarted",
+    "boot_folder",
+    "control_folder",
+    "control_socket",
+    "is_listening",
+    "remove_folders",
+]

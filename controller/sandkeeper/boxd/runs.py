@@ -1,0 +1,342 @@
+"""Commands in the box: start or attach, collect, signal, kill the tree, list.
+
+Owns the run half of boxd's protocol, in typed events. A run is named by its client-made id: starting the same
+id again attaches to it. Never invents a result: an exit code is what boxd's end event says, everything else
+is an error that says whether the command was admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal as signals
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from sandkeeper.boxd import errors
+from sandkeeper.boxd.events import (
+    RunEnded,
+    RunEvent,
+    RunEventReader,
+    RunListing,
+    RunLost,
+    RunOutcome,
+    RunOutput,
+    RunStarted,
+    not_stopped_in,
+    runs_in,
+)
+from sandkeeper.boxd.transport import FrameReader, Transport
+from sandkeeper.boxd.wire import BadFrame
+from sandkeeper.core.errors import InvalidArgument, SandkeeperError
+from sandkeeper.core.ids import RunId, is_run_id
+from sandkeeper.ports import Ports
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""Default cap of collected output, per stream."""
+KILL_WAIT_S = 15.0
+TAIL_WAIT_S = 1.0
+STDIN_LIMIT_BYTES = 700 * 1024
+"""Most stdin a start carries; its frame must stay under 1 MiB in base64. Longer input goes through a file."""
+
+
+class Runs:
+    """Commands of one box, over its link's transport."""
+
+    def __init__(self, transport: Transport, *, ports: Ports) -> None:
+        self._transport = transport
+        self._ports = ports
+        self._kills: set[asyncio.Task[Any]] = set()
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        run_id: RunId,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes | None = None,
+        stdin_open: bool = False,
+        timeout_ms: int | None = None,
+        max_output_bytes: int | None = None,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        detached: bool = False,
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Start `argv` as `run_id`, or attach to that run, and yield its events; the last is `RunEnded`.
+
+        Leaving the iteration early leaves the command running. After `connection_lost` or `runtime_silent`
+        the caller goes on with the same call and the offsets reached. Close the iterator (`aclosing`).
+
+        Args:
+            argv: Program and arguments; never a shell line.
+            run_id: Made by the caller, 1-64 of letters, digits, `_` and `-`.
+            cwd: Folder; None = the box's default.
+            env: Variables beside the box's.
+            user: User name; None = the box's default.
+            stdin: Bytes to feed, then end of file; None = no input.
+            stdin_open: Keep stdin open for `send_stdin` (without `stdin`).
+            timeout_ms: boxd kills the tree after this time of the box; the host gives up a grace later.
+            max_output_bytes: Output sent per stream; the rest is only counted. None = all.
+            stdout_offset: First byte wanted of stdout, when attaching.
+            stderr_offset: First byte wanted of stderr, when attaching.
+            detached: In a session of its own, and not waited for by idle rules.
+
+        Raises:
+            InvalidArgument: `exec_not_found`, `exec_denied`, `bad_cwd`, `unknown_user`, `run_id_invalid`,
+                `stdin_too_large`, `request_not_encodable`; nothing ran.
+            AlreadyExists: `run_id_conflict`: that id ran another argv.
+            Unavailable: `draining`, `not_started`, `runtime_unreachable`, `runtime_silent`.
+            ResourceExhausted: `pids_exhausted`.
+            FailedPrecondition: `stale_epoch`, `wrong_generation`.
+            Aborted: `connection_lost`, `box_answer_invalid`; `admitted` is `yes` once the start was seen.
+        """
+        document = _start_document(
+            argv, run_id, cwd, env, user, stdin, stdin_open, timeout_ms, max_output_bytes, detached
+        )
+        document["sandkeeper"] |= {"stdoutOffset": stdout_offset, "stderrOffset": stderr_offset}
+        step = f"run {run_id}"
+        deadlines = self._transport.deadlines
+        until_s = None
+        if timeout_ms is not None:
+            until_s = self._ports.clock.monotonic_s() + timeout_ms / 1000 + deadlines.grace_s
+        exchange = await self._transport.open_stream("/process.Process/Start", document, step=step)
+        try:
+            reader = RunEventReader(offsets={"stdout": stdout_offset, "stderr": stderr_offset})
+            frames = FrameReader(exchange)
+            while (frame := await frames.next(wait_s=deadlines.silence_s)) is not None and not frame.is_end:
+                try:
+                    event = reader.read(frame.document)
+                except BadFrame as error:
+                    raise exchange.invalid(str(error)) from error
+                if reader.is_started:
+                    exchange.admitted = "yes"
+                if until_s is not None and self._ports.clock.monotonic_s() > until_s:
+                    raise errors.silent(deadlines.grace_s, step=f"{step}: its timeout", admitted="yes")
+                if isinstance(event, RunEnded):
+                    await _read_tail(frames)
+                    yield event
+                    return
+                if event is not None:
+                    yield event
+            refused = frame.document.get("error") if frame is not None else None
+            if isinstance(refused, dict):
+                raise errors.refusal(refused, step=step, admitted="yes" if reader.is_started else "no")
+            raise exchange.invalid("the stream ended without an end event")
+        finally:
+            exchange.close()
+
+    async def collect(
+        self,
+        argv: Sequence[str],
+        *,
+        run_id: RunId,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes | None = None,
+        timeout_ms: int | None = None,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+    ) -> RunOutcome:
+        """Run `argv` to its end and return what came of it; a non-zero exit is a result.
+
+        A repeat with the same `run_id` returns the same run's result. When the calling task is cancelled the
+        run's tree is killed before the cancellation goes on.
+
+        Raises:
+            SandkeeperError: As `start`.
+        """
+        started: RunStarted | None = None
+        kept = {"stdout": bytearray(), "stderr": bytearray()}
+        has_loss = False
+        events = self.start(
+            argv,
+            run_id=run_id,
+            cwd=cwd,
+            env=env,
+            user=user,
+            stdin=stdin,
+            timeout_ms=timeout_ms,
+            max_output_bytes=max_output_bytes,
+        )
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    match event:
+                        case RunOutput():
+                            room = max_output_bytes - len(kept[event.stream])
+                            kept[event.stream] += event.data[:room]
+                        case RunStarted():
+                            started = event
+                        case RunLost():
+                            has_loss = True
+                        case RunEnded():
+                            return _outcome(run_id, started, event, kept=kept, has_loss=has_loss)
+        except asyncio.CancelledError:
+            await self._kill_for_cancel(run_id)
+            raise
+        raise errors.invalid_answer("no end event", step=f"run {run_id}", admitted="yes")
+
+    async def signal(self, run_id: RunId, *, signum: int) -> None:
+        """Send `signum` to the run's process group.
+
+        Raises:
+            NotFound: No such run, or it has ended.
+        """
+        name = signals.Signals(signum).name
+        await self._transport.unary(
+            "POST",
+            "/process.Process/SendSignal",
+            {"process": _selector(run_id), "signal": f"SIGNAL_{name}", "sandkeeper": {"signum": int(signum)}},
+            step=f"signal run {run_id}",
+        )
+
+    async def kill_tree(self, run_id: RunId) -> tuple[int, ...]:
+        """Kill the run's whole tree; return the pids that could not be stopped (empty = all are gone).
+
+        Repeating is safe.
+
+        Raises:
+            NotFound: No such run.
+        """
+        step = f"kill run {run_id}"
+        answer = await self._transport.unary(
+            "POST",
+            "/process.Process/SendSignal",
+            {"process": _selector(run_id), "signal": "SIGNAL_SIGKILL", "sandkeeper": {"tree": True}},
+            step=step,
+            wait_s=KILL_WAIT_S,
+        )
+        try:
+            return not_stopped_in(answer)
+        except BadFrame as error:
+            raise errors.invalid_answer(str(error), step=step, admitted="yes") from error
+
+    async def send_stdin(self, run_id: RunId, *, data: bytes) -> None:
+        """Write `data` to the stdin of a run started with `stdin_open`. Not safe to repeat."""
+        if len(data) > STDIN_LIMIT_BYTES:
+            raise InvalidArgument(f"{len(data)} bytes of stdin at once", code="stdin_too_large")
+        await self._transport.unary(
+            "POST",
+            "/process.Process/SendInput",
+            {"process": _selector(run_id), "input": {"stdin": b64encode(data).decode()}},
+            step=f"stdin of run {run_id}",
+        )
+
+    async def close_stdin(self, run_id: RunId) -> None:
+        """End the stdin of a run. Repeating is safe."""
+        await self._transport.unary(
+            "POST",
+            "/process.Process/CloseStdin",
+            {"process": _selector(run_id)},
+            step=f"close stdin of run {run_id}",
+        )
+
+    async def list(self) -> tuple[RunListing, ...]:
+        """Return the running commands, those of other clients included."""
+        answer = await self._transport.unary("POST", "/process.Process/List", {}, step="list runs")
+        try:
+            return runs_in(answer)
+        except BadFrame as error:
+            raise errors.invalid_answer(str(error), step="list runs", admitted="yes") from error
+
+    async def settle(self) -> None:
+        """Wait for kills that cancelled calls left under way."""
+        if self._kills:
+            await asyncio.wait(self._kills)
+
+    async def _kill_for_cancel(self, run_id: RunId) -> None:
+        kill = self._ports.spawn(self._try_kill(run_id), name=f"kill {run_id}")
+        self._kills.add(kill)
+        kill.add_done_callback(self._kills.discard)
+        await asyncio.shield(kill)
+
+    async def _try_kill(self, run_id: RunId) -> None:
+        try:
+            await self.kill_tree(run_id)
+        except SandkeeperError:
+            # The cancelled caller gets no answer any more; a box that cannot be reached or does not know the
+            # run is the owner's to judge, and a repeat of the run id tells what became of it.
+            return
+
+
+async def _read_tail(frames: FrameReader) -> None:
+    """Read what follows the end event, so that the connection can be used again."""
+    try:
+        while await frames.next(wait_s=TAIL_WAIT_S) is not None:
+            pass
+    except SandkeeperError:
+        # The result is already known; the connection is closed instead of kept.
+        return
+
+
+def _start_document(
+    argv: Sequence[str],
+    run_id: RunId,
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    user: str | None,
+    stdin: bytes | None,
+    stdin_open: bool,
+    timeout_ms: int | None,
+    max_output_bytes: int | None,
+    detached: bool,
+) -> dict[str, Any]:
+    if not argv or any("\0" in word for word in argv):
+        raise InvalidArgument(f"run {run_id}: argv is empty or holds a zero byte", code="argv_invalid")
+    if not is_run_id(run_id):
+        raise InvalidArgument(f"run id {run_id!r}", code="run_id_invalid")
+    if stdin is not None and len(stdin) > STDIN_LIMIT_BYTES:
+        raise InvalidArgument(
+            f"run {run_id}: {len(stdin)} bytes of stdin, at most {STDIN_LIMIT_BYTES}",
+            code="stdin_too_large",
+            advice="write the input to a file in the sandbox",
+        )
+    process: dict[str, Any] = {"cmd": argv[0], "args": list(argv[1:]), "envs": dict(env or {})}
+    if cwd is not None:
+        process["cwd"] = cwd
+    kind = "stream" if stdin_open else "none" if stdin is None else "data"
+    ours: dict[str, Any] = {"runId": run_id, "stdin": kind, "detached": detached}
+    if stdin is not None:
+        ours["stdinData"] = b64encode(stdin).decode()
+    if user is not None:
+        ours["user"] = user
+    if timeout_ms is not None:
+        ours["timeoutMs"] = timeout_ms
+    if max_output_bytes is not None:
+        ours["maxOutputBytes"] = max_output_bytes
+    return {"process": process, "stdin": stdin_open, "sandkeeper": ours}
+
+
+def _selector(run_id: RunId) -> dict[str, Any]:
+    return {"sandkeeper": {"runId": run_id}}
+
+
+def _outcome(
+    run_id: RunId,
+    started: RunStarted | None,
+    ended: RunEnded,
+    *,
+    kept: Mapping[str, bytearray],
+    has_loss: bool,
+) -> RunOutcome:
+    stdout, stderr = bytes(kept["stdout"]), bytes(kept["stderr"])
+    return RunOutcome(
+        run_id=run_id,
+        generation=started.generation if started else 0,
+        pid=started.pid if started else 0,
+        attached=started.attached if started else False,
+        exit_code=ended.exit_code,
+        outcome=ended.outcome,
+        signal=ended.signal,
+        oom_killed=ended.oom_killed,
+        stdout_bytes=stdout,
+        stderr_bytes=stderr,
+        truncated=has_loss or ended.stdout_size_bytes > len(stdout) or ended.stderr_size_bytes > len(stderr),
+        stdout_size_bytes=ended.stdout_size_bytes,
+        stderr_size_bytes=ended.stderr_size_bytes,
+        duration_ms=ended.duration_ms,
+        not_stopped=ended.not_stopped,
+    )

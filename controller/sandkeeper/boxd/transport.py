@@ -1,0 +1,310 @@
+"""Requests to one boxd over a pool of keep-alive connections, each wait with a deadline, each body bounded.
+
+Owns the pool, the fencing headers and the mapping of broken exchanges to errors (`errors.py`). Knows HTTP and
+Connect framing, but no verb of boxd. Never repeats a request: the caller knows what a repeat would mean.
+
+The parser is httptools on a plain asyncio protocol: an HTTP client library costs three times the CPU per
+request and more import time than the whole of a shell `exec` may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sandkeeper.boxd import errors
+from sandkeeper.boxd.connection import BrokenError, Connection, InvalidError
+from sandkeeper.boxd.paths import SocketAddress
+from sandkeeper.boxd.wire import BadFrame, Frame, FrameDecoder, decode_json, encode_frame, encode_json
+from sandkeeper.core.errors import Admitted, InvalidArgument, ResourceExhausted
+from sandkeeper.ports import Ports
+
+ANSWER_LIMIT_BYTES = 16 * 1024 * 1024
+ERROR_LIMIT_BYTES = 64 * 1024
+IDLE_CONNECTIONS = 8
+IDLE_S = 60.0
+OPEN_CONNECTIONS = 256
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long the host waits for boxd, whatever boxd says.
+
+    Attributes:
+        connect_s: To connect (and to find a free place among the open connections).
+        answer_s: For a whole unary answer, and for the head of a streamed one.
+        silence_s: Between two pieces of a stream; boxd is asked for a sign of life every `keepalive_s`.
+        keepalive_s: The sign of life asked for.
+        grace_s: Beyond a run's own timeout, for the kill and the last output.
+    """
+
+    connect_s: float = 2.0
+    answer_s: float = 10.0
+    silence_s: float = 30.0
+    keepalive_s: int = 10
+    grace_s: float = 15.0
+
+
+class Exchange:
+    """One request and its answer. `close` gives the connection back if it is clean, else ends it."""
+
+    def __init__(self, connection: Connection, *, step: str, owner: Transport) -> None:
+        self.step = step
+        self.admitted: Admitted = "unknown"
+        self._connection = connection
+        self._owner = owner
+        self._is_closed = False
+
+    async def head(self, *, wait_s: float) -> int:
+        """Return the status of the answer."""
+        return await self._within(self._connection.head(), wait_s=wait_s)
+
+    async def send_more(self, data: bytes, *, wait_s: float) -> bool:
+        """Write more of the body; returns whether the peer still wants it."""
+        await self._within(self._connection.send_more(data), wait_s=wait_s)
+        return not self._connection.has_answer
+
+    async def read(self, *, wait_s: float) -> bytes | bytearray:
+        """Return the next bytes of the answer, b"" at its end."""
+        if self._connection.has_bytes:
+            return await self._connection.read()
+        return await self._within(self._connection.read(), wait_s=wait_s)
+
+    async def read_all(self, *, limit_bytes: int, wait_s: float) -> bytes:
+        """Return the whole body, refusing one longer than `limit_bytes`."""
+        return await self._within(self._gather(limit_bytes=limit_bytes), wait_s=wait_s)
+
+    async def expect(self, *statuses: int, wait_s: float) -> int:
+        """Wait for the head; turn every status but `statuses` into the error that came with it."""
+        status = await self.head(wait_s=wait_s)
+        if status in statuses:
+            return status
+        body = await self.read_all(limit_bytes=ERROR_LIMIT_BYTES, wait_s=wait_s)
+        if status < 400:
+            raise self.invalid(f"status {status}")
+        try:
+            document = decode_json(body)
+        except BadFrame as error:
+            raise self.invalid(f"status {status} without an error document ({error})") from error
+        raise errors.refusal(document, step=self.step, status=status)
+
+    def invalid(self, reason: str) -> Exception:
+        """Return the error for an answer that breaks the contract."""
+        return errors.invalid_answer(reason, step=self.step, admitted=self.admitted)
+
+    def close(self) -> None:
+        """End the exchange. Repeating is safe."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._owner.give_back(self._connection)
+
+    async def _gather(self, *, limit_bytes: int) -> bytes:
+        gathered = bytearray()
+        while data := await self._connection.read():
+            gathered += data
+            if len(gathered) > limit_bytes:
+                raise InvalidError(f"more than {limit_bytes} bytes")
+        return bytes(gathered)
+
+    async def _within(self, work: Awaitable[_T], *, wait_s: float) -> _T:
+        try:
+            async with asyncio.timeout(wait_s):
+                return await work
+        except TimeoutError as error:
+            raise errors.silent(wait_s, step=self.step, admitted=self.admitted) from error
+        except BrokenError as error:
+            raise errors.connection_lost(str(error), step=self.step, admitted=self.admitted) from error
+        except InvalidError as error:
+            raise self.invalid(str(error)) from error
+
+
+class Transport:
+    """The connections to one boxd, for one event loop."""
+
+    def __init__(
+        self, control_path: Path, *, generation: int, epoch: int, ports: Ports, deadlines: Deadlines
+    ) -> None:
+        self.deadlines = deadlines
+        self.generation = generation
+        self.epoch = epoch
+        self._address = SocketAddress(control_path)
+        self._ports = ports
+        self._idle: list[Connection] = []
+        self._places = asyncio.Semaphore(OPEN_CONNECTIONS)
+        self._is_closed = False
+
+    async def begin(
+        self,
+        method: str,
+        target: str,
+        *,
+        step: str,
+        body: bytes | None = b"",
+        content_type: str = "application/json",
+        headers: str = "",
+    ) -> Exchange:
+        """Send a request; `body=None` says that chunks follow through `Exchange.send_more`.
+
+        Raises:
+            Unavailable: boxd cannot be reached (`runtime_unreachable`); nothing was sent.
+            ResourceExhausted: Too many calls at once on this link (`too_many_calls`); nothing was sent.
+        """
+        connection = await self._take(step=step)
+        framing = "Transfer-Encoding: chunked" if body is None else f"Content-Length: {len(body)}"
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: boxd\r\nContent-Type: {content_type}\r\n{framing}\r\n"
+            f"Sandkeeper-Epoch: {self.epoch}\r\nSandkeeper-Generation: {self.generation}\r\n{headers}\r\n"
+        )
+        connection.send(head.encode("ascii") + (body or b""))
+        return Exchange(connection, step=step, owner=self)
+
+    async def unary(
+        self,
+        method: str,
+        target: str,
+        document: dict[str, Any] | None = None,
+        *,
+        step: str,
+        wait_s: float | None = None,
+        user: str | None = None,
+        limit_bytes: int = ANSWER_LIMIT_BYTES,
+    ) -> dict[str, Any]:
+        """Send one JSON document and return the JSON object boxd answers with.
+
+        Raises:
+            SandkeeperError: As `sandkeeper.boxd.errors` maps refusals, silence and broken answers.
+        """
+        wait_s = self.deadlines.answer_s if wait_s is None else wait_s
+        body = b"" if document is None else _json_body(document, step=step)
+        exchange = await self.begin(method, target, step=step, body=body, headers=basic_user(user))
+        try:
+            await exchange.expect(200, wait_s=wait_s)
+            answer = await exchange.read_all(limit_bytes=limit_bytes, wait_s=wait_s)
+            try:
+                return decode_json(answer)
+            except BadFrame as error:
+                raise exchange.invalid(str(error)) from error
+        finally:
+            exchange.close()
+
+    async def open_stream(
+        self, target: str, document: dict[str, Any], *, step: str, user: str | None = None
+    ) -> Exchange:
+        """Begin a server stream with one request frame and wait for the head of its answer."""
+        try:
+            body = encode_frame(document)
+        except (BadFrame, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"{step}: {error}", code="request_not_encodable") from error
+        exchange = await self.begin(
+            "POST",
+            target,
+            step=step,
+            body=body,
+            content_type="application/connect+json",
+            headers=f"Keepalive-Ping-Interval: {self.deadlines.keepalive_s}\r\n{basic_user(user)}",
+        )
+        try:
+            await exchange.expect(200, wait_s=self.deadlines.answer_s)
+        except BaseException:
+            exchange.close()
+            raise
+        return exchange
+
+    def give_back(self, connection: Connection) -> None:
+        """Take a connection back after its exchange: kept if clean, else closed."""
+        self._places.release()
+        if connection.is_reusable and not self._is_closed and len(self._idle) < IDLE_CONNECTIONS:
+            connection.used_at_s = self._ports.clock.monotonic_s()
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed when their exchange ends. Repeating is safe."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close()
+        self._address.close()
+
+    async def _take(self, *, step: str) -> Connection:
+        try:
+            async with asyncio.timeout(self.deadlines.connect_s):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise ResourceExhausted(
+                f"{step}: {OPEN_CONNECTIONS} calls are under way on this sandbox",
+                code="too_many_calls",
+                retry_after_s=1.0,
+            ) from error
+        try:
+            return self._take_idle() or await self._connect(step=step)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def _take_idle(self) -> Connection | None:
+        oldest_s = self._ports.clock.monotonic_s() - IDLE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and connection.used_at_s >= oldest_s:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self, *, step: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.deadlines.connect_s):
+                _, connection = await loop.create_unix_connection(Connection, self._address.text())
+        except TimeoutError as error:
+            raise errors.silent(self.deadlines.connect_s, step=step, admitted="no") from error
+        except OSError as error:
+            raise errors.unreachable(error, step=step) from error
+        return connection
+
+
+class FrameReader:
+    """The frames of a streamed answer, one by one."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._decoder = FrameDecoder()
+        self._ready: deque[Frame] = deque()
+
+    async def next(self, *, wait_s: float) -> Frame | None:
+        """Return the next frame, or None at the end of the HTTP answer.
+
+        Raises:
+            SandkeeperError: The stream broke, fell silent for `wait_s`, or is no frame sequence.
+        """
+        while not self._ready:
+            data = await self._exchange.read(wait_s=wait_s)
+            try:
+                if not data:
+                    self._decoder.finish()
+                    return None
+                self._ready.extend(self._decoder.feed(data))
+            except BadFrame as error:
+                raise self._exchange.invalid(str(error)) from error
+        return self._ready.popleft()
+
+
+def basic_user(user: str | None) -> str:
+    """Return the header line by which envd takes a user, or nothing for the default user."""
+    if user is None:
+        return ""
+    return f"Authorization: Basic {b64encode(f'{user}:'.encode()).decode()}\r\n"
+
+
+def _json_body(document: dict[str, Any], *, step: str) -> bytes:
+    try:
+        return encode_json(document)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{step}: text that is not Unicode", code="request_not_encodable") from error
