@@ -185,7 +185,7 @@ class Engine(Protocol):
 
         Does not freeze: that is the caller's part. The image keeps the configuration of the image the container came
         from; nothing of the container's own (labels, environment, host name) goes into it. A repeat makes a new image
-        and takes the tag from the old one, which is removed. Not durable until `sync`.
+        and takes the tag from the old one, which is then the reaper's. Not durable until `sync`.
 
         Raises:
             NotFound: `runtime_missing`.

@@ -36,7 +36,12 @@ _GOING_DOWN = (
     "error reading from server: eof",
     "ttrpc: closed",
 )
-_IMAGE_IN_USE = ("image is being used", "is using its referenced image", "image has dependent child")
+_IMAGE_IN_USE = (
+    "image is being used",
+    "is using its referenced image",
+    "image has dependent child",
+    "referenced in multiple repositories",
+)
 
 
 def mapped(error: BaseException, *, step: str) -> SandkeeperError:
@@ -51,7 +56,9 @@ def mapped(error: BaseException, *, step: str) -> SandkeeperError:
     if isinstance(error, APIError):
         return _refused(error, step=step)
     causes = list(_causes(error))
-    if any(isinstance(cause, FileNotFoundError | ConnectionRefusedError | PermissionError) for cause in causes):
+    if any(
+        isinstance(cause, FileNotFoundError | ConnectionRefusedError | PermissionError) for cause in causes
+    ):
         return _unreachable(error, step=step, is_sent=False)
     if isinstance(error, DockerException | requests.RequestException | OSError):
         return _unreachable(error, step=step, is_sent=True)
@@ -73,11 +80,15 @@ def _refused(error: APIError, *, step: str) -> SandkeeperError:
     if status == 404 and ("no such image" in text or "manifest unknown" in text):
         return DataLoss(message, code="image_missing")
     if "device or resource busy" in text and "memory" in text:
-        return FailedPrecondition(message, code="size_below_usage", advice="stop processes, or choose a larger size")
+        return FailedPrecondition(
+            message, code="size_below_usage", advice="stop processes, or choose a larger size"
+        )
     if status == 409 and "already in use by container" in text:
         return AlreadyExists(message, code="name_conflict")
     if status == 409 and any(phrase in text for phrase in _IMAGE_IN_USE):
-        return FailedPrecondition(message, code="image_in_use", advice="remove the containers made from it first")
+        return FailedPrecondition(
+            message, code="image_in_use", advice="remove the containers made from it first"
+        )
     if status == 409:
         return FailedPrecondition(message, code="runtime_state")
     return Internal(message, code="engine_error", admitted="unknown", details={"status": status})

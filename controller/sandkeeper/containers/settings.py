@@ -64,6 +64,8 @@ def create_document(settings: RuntimeSettings) -> dict[str, Any]:
         "WorkingDir": "/",
         "Entrypoint": [f"{BOXD_FOLDER}/boxd"],
         "Cmd": [],
+        "StopSignal": "SIGTERM",
+        "Healthcheck": {"Test": ["NONE"]},
         "Tty": False,
         "OpenStdin": False,
         "Labels": runtime_labels(installation_id=settings.installation_id, birth_id=birth_id),
