@@ -1,0 +1,3 @@
+module sandkeeper/boxd
+
+go 1.24

@@ -1,0 +1,310 @@
+package main
+
+// launch.go owns turning a request into a started process: user, folder, environment, program, pipes. It never waits
+// for the process.
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	defaultPath   = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	childOOMScore = "800"
+)
+
+// launchPlan is what a run is started with.
+type launchPlan struct {
+	config    processConfig
+	tag       string
+	user      string // empty: the default of go
+	stdinMode string // none, data, stream
+	stdinData []byte
+	timeoutMs int64
+	detached  bool
+}
+
+// launch starts the process of a claimed run.
+func (b *box) launch(r *run, plan *launchPlan) *fault {
+	defer close(r.launched)
+	r.refusal = b.startProcess(r, plan)
+	if r.refusal != nil {
+		b.runs.refused(r)
+	}
+	return r.refusal
+}
+
+func (b *box) startProcess(r *run, plan *launchPlan) *fault {
+	s, generation := b.currentSettings()
+	who, f := b.users.find(firstOf(plan.user, s.user))
+	if f != nil {
+		return f
+	}
+	r.generation, r.config, r.tag, r.detached = generation, plan.config, plan.tag, plan.detached
+	env := b.environment(who, s.env, plan.config.Envs, r.id)
+	b.blocking.spawn.do(func() { f = b.fork(r, plan, who, s, env) })
+	if f != nil {
+		return f
+	}
+	for _, p := range r.pumps {
+		go p.run()
+	}
+	if plan.stdinMode == "data" {
+		go r.stdin.feed(plan.stdinData)
+	}
+	if plan.timeoutMs > 0 {
+		timeout := b.clock.after(time.Duration(plan.timeoutMs)*time.Millisecond, r.expire)
+		r.mu.Lock()
+		r.timeout = timeout
+		isLate := r.finished
+		r.mu.Unlock()
+		if isLate {
+			timeout.stop()
+		}
+	}
+	return nil
+}
+
+// fork does every system call of the start.
+func (b *box) fork(r *run, plan *launchPlan, who account, s settings, env environment) *fault {
+	cwd, f := workingFolder(plan.config.Cwd, s.workdir, who.home)
+	if f != nil {
+		return f
+	}
+	program, f := findProgram(plan.config.Cmd, env["PATH"], cwd)
+	if f != nil {
+		return f
+	}
+	files, closeAll, f := b.openStreams(r, plan.stdinMode)
+	if f != nil {
+		return f
+	}
+	attr := &syscall.ProcAttr{Dir: cwd, Env: env.list(), Files: files, Sys: &syscall.SysProcAttr{}}
+	if plan.detached {
+		attr.Sys.Setsid = true
+	} else {
+		attr.Sys.Setpgid = true
+	}
+	if who.uid != uint32(os.Geteuid()) || who.gid != uint32(os.Getegid()) {
+		attr.Sys.Credential = &syscall.Credential{Uid: who.uid, Gid: who.gid, Groups: who.groups}
+	}
+	r.oomBefore = b.oom.count()
+	r.startedAt = time.Now()
+	argv := append([]string{plan.config.Cmd}, plan.config.Args...)
+	pid, err := b.reaper.spawn(program, argv, attr, func(pid int) { r.pid = pid }, r.processExited)
+	closeAll(err != nil)
+	if err != nil {
+		return spawnFault(err, plan.config.Cmd, cwd, who)
+	}
+	raiseOOMScore(pid)
+	return nil
+}
+
+// openStreams makes the child's three descriptors; closeAll closes the child's ends, and ours too when it failed.
+func (b *box) openStreams(r *run, stdinMode string) (files []uintptr, closeAll func(failed bool), f *fault) {
+	var theirs []int
+	var ours []interface{ Close() error }
+	closeAll = func(failed bool) {
+		for _, fd := range theirs {
+			syscall.Close(fd)
+		}
+		for _, file := range ours {
+			if failed {
+				file.Close()
+			}
+		}
+	}
+	files = []uintptr{b.devNull}
+	if stdinMode != "none" {
+		pipe, reading, err := newStdinPipe()
+		if err != nil {
+			return nil, nil, pipeFault(err)
+		}
+		r.stdin, files[0] = pipe, uintptr(reading)
+		theirs, ours = append(theirs, reading), append(ours, pipe.file)
+	}
+	for _, into := range []*output{r.stdout, r.stderr} {
+		reading, writing, err := newPipe()
+		if err != nil {
+			closeAll(true)
+			return nil, nil, pipeFault(err)
+		}
+		r.pumps = append(r.pumps, &pump{file: reading, into: into, changed: r.wakeReaders, drained: r.streamDrained})
+		files = append(files, uintptr(writing))
+		theirs, ours = append(theirs, writing), append(ours, reading)
+	}
+	return files, closeAll, nil
+}
+
+type environment map[string]string
+
+// environment is, from weak to strong: the container's, go's, the user's own, the command's, the run id.
+func (b *box) environment(who account, sandboxWide, command map[string]string, runID string) environment {
+	env := make(environment, len(b.environ)+len(sandboxWide)+len(command)+5)
+	env["PATH"] = defaultPath
+	for _, entry := range b.environ {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			env[name] = value
+		}
+	}
+	for name, value := range sandboxWide {
+		env[name] = value
+	}
+	env["HOME"], env["USER"], env["LOGNAME"] = who.home, who.name, who.name
+	for name, value := range command {
+		env[name] = value
+	}
+	env[runIDVariable] = runID
+	return env
+}
+
+func (e environment) list() []string {
+	list := make([]string, 0, len(e))
+	for name, value := range e {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// workingFolder resolves cwd against the default folder; an explicit one must exist.
+func workingFolder(cwd, workdir, home string) (string, *fault) {
+	base := firstOf(workdir, home, "/")
+	if cwd == "" {
+		if isFolder(base) {
+			return base, nil
+		}
+		if workdir != "" {
+			return "", faultf("invalid_argument", "bad_cwd", "the working folder %s does not exist", workdir)
+		}
+		return "/", nil
+	}
+	resolved := resolvePath(cwd, base, home)
+	if !isFolder(resolved) {
+		return "", faultf("invalid_argument", "bad_cwd", "the working folder %s does not exist", resolved)
+	}
+	return resolved, nil
+}
+
+func isFolder(path string) bool {
+	var stat syscall.Stat_t
+	return syscall.Stat(path, &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFDIR
+}
+
+// findProgram searches PATH as execvp does, but as root: the kernel has the last word on permission.
+func findProgram(cmd, searchPath, cwd string) (string, *fault) {
+	if cmd == "" {
+		return "", faultf("invalid_argument", "exec_not_found", "the command is empty")
+	}
+	if strings.Contains(cmd, "/") {
+		path := cmd
+		if path[0] != '/' {
+			path = filepath.Join(cwd, path)
+		}
+		return checkProgram(path, cmd)
+	}
+	var refusal *fault
+	for _, folder := range filepath.SplitList(searchPath) {
+		path := filepath.Join(firstOf(folder, cwd), cmd)
+		if path[0] != '/' {
+			path = filepath.Join(cwd, path)
+		}
+		found, f := checkProgram(path, cmd)
+		if f == nil {
+			return found, nil
+		}
+		if f.detail == "exec_denied" {
+			refusal = f
+		}
+	}
+	if refusal == nil {
+		refusal = faultf("invalid_argument", "exec_not_found", "%s: command not found", cmd)
+	}
+	return "", refusal
+}
+
+func checkProgram(path, cmd string) (string, *fault) {
+	var stat syscall.Stat_t
+	err := syscall.Stat(path, &stat)
+	switch {
+	case err == syscall.EACCES:
+		return "", faultf("invalid_argument", "exec_denied", "%s: %v", cmd, err)
+	case err != nil:
+		return "", faultf("invalid_argument", "exec_not_found", "%s: command not found", cmd)
+	case stat.Mode&syscall.S_IFMT != syscall.S_IFREG || stat.Mode&0o111 == 0:
+		return "", faultf("invalid_argument", "exec_denied", "%s: not an executable file", cmd)
+	}
+	return path, nil
+}
+
+func spawnFault(err error, cmd, cwd string, who account) *fault {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return faultf("internal", "exec_failed", "%s: %v", cmd, err)
+	}
+	switch errno {
+	case syscall.EAGAIN:
+		return faultf("resource_exhausted", "pids_exhausted", "the box has no process slot left for %s", cmd)
+	case syscall.ENOMEM:
+		return faultf("resource_exhausted", "memory_exhausted", "the box has no memory left for %s", cmd)
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return faultf("invalid_argument", "exec_not_found", "%s: its interpreter or loader is missing", cmd)
+	case syscall.EACCES, syscall.EPERM, syscall.ENOEXEC, syscall.ETXTBSY, syscall.ELOOP:
+		if errno == syscall.EACCES && !mayEnter(cwd, who) {
+			return faultf("invalid_argument", "bad_cwd", "user %s may not enter %s", who.name, cwd)
+		}
+		return faultf("invalid_argument", "exec_denied", "%s: %v", cmd, errno)
+	case syscall.E2BIG:
+		return faultf("invalid_argument", "argv_too_long", "%s: arguments and environment are too long", cmd)
+	case syscall.EINVAL:
+		return faultf("invalid_argument", "bad_argv", "%s: an argument or variable holds a zero byte", cmd)
+	}
+	return faultf("internal", "exec_failed", "%s: %v", cmd, errno)
+}
+
+func mayEnter(folder string, who account) bool {
+	var stat syscall.Stat_t
+	if syscall.Stat(folder, &stat) != nil {
+		return false
+	}
+	switch {
+	case who.uid == 0:
+		return true
+	case stat.Uid == who.uid:
+		return stat.Mode&0o100 != 0
+	case stat.Gid == who.gid || slices.Contains(who.groups, stat.Gid):
+		return stat.Mode&0o010 != 0
+	}
+	return stat.Mode&0o001 != 0
+}
+
+func pipeFault(err error) *fault {
+	return faultf("resource_exhausted", "descriptors_exhausted", "no pipe for the process: %v", err)
+}
+
+// raiseOOMScore makes the kernel kill a command before process 1. A process that has ended already needs none.
+func raiseOOMScore(pid int) {
+	fd, err := syscall.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = syscall.Write(fd, []byte(childOOMScore))
+		syscall.Close(fd)
+	}
+	if err != nil && err != syscall.ENOENT && err != syscall.ESRCH {
+		report("process %d keeps its OOM score: %v", pid, err)
+	}
+}
+
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}

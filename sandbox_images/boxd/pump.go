@@ -1,0 +1,117 @@
+package main
+
+// pump.go owns reading one output pipe of one run until all writers have closed it. When the run's process exits, it
+// takes what is in the pipe at that moment, says so, and goes on reading for the background processes that hold the
+// pipe, so that they are never blocked or killed by a closed pipe.
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+const pumpBuffer = 64 << 10
+
+var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
+
+type pump struct {
+	file    *os.File // the reading end, non-blocking
+	into    *output
+	changed func() // new bytes are there
+	drained func() // all that the process wrote is there; called once
+}
+
+// newPipe returns a non-blocking reading end for us and a blocking writing end for the child.
+func newPipe() (reading *os.File, writing int, err error) {
+	var ends [2]int
+	if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC); err != nil {
+		return nil, -1, err
+	}
+	if err := syscall.SetNonblock(ends[0], true); err != nil {
+		syscall.Close(ends[0])
+		syscall.Close(ends[1])
+		return nil, -1, err
+	}
+	return os.NewFile(uintptr(ends[0]), "output"), ends[1], nil
+}
+
+func (p *pump) run() {
+	defer p.file.Close()
+	drained := sync.OnceFunc(p.drained)
+	defer drained()
+	conn, err := p.file.SyscallConn()
+	if err != nil {
+		report("an output pipe cannot be read: %v", err)
+		return
+	}
+	for {
+		var n int
+		var readErr error
+		err := conn.Read(func(fd uintptr) bool {
+			n, readErr = p.take(int(fd), pumpBuffer)
+			return readErr != syscall.EAGAIN
+		})
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			ended := false
+			if err := conn.Control(func(fd uintptr) { ended = p.takeWaiting(int(fd)) }); err != nil || ended {
+				return
+			}
+			drained()
+			if p.file.SetReadDeadline(time.Time{}) != nil {
+				return
+			}
+		case err != nil || readErr != nil || n == 0:
+			return
+		}
+	}
+}
+
+// exited tells the pump that the process has ended: all its bytes are in the pipe.
+func (p *pump) exited() {
+	if err := p.file.SetReadDeadline(time.Unix(1, 0)); errors.Is(err, os.ErrNoDeadline) {
+		report("an output pipe takes no deadline: %v", err)
+	} // any other error means that the pump has ended by itself
+}
+
+// take moves at most limit bytes that are readable now.
+func (p *pump) take(fd, limit int) (int, error) {
+	buffer := pumpBuffers.Get().(*[pumpBuffer]byte)
+	defer pumpBuffers.Put(buffer)
+	for {
+		n, err := syscall.Read(fd, buffer[:min(limit, pumpBuffer)])
+		if err == syscall.EINTR {
+			continue
+		}
+		if n > 0 {
+			p.into.append(buffer[:n])
+			p.changed()
+		}
+		return max(n, 0), err
+	}
+}
+
+// takeWaiting moves what is in the pipe now, and no more, so that a busy background process cannot hold the run.
+func (p *pump) takeWaiting(fd int) (ended bool) {
+	for waiting := bytesWaiting(fd); waiting > 0; {
+		n, err := p.take(fd, waiting)
+		if err != nil || n == 0 {
+			return err == nil
+		}
+		waiting -= n
+	}
+	return false
+}
+
+func bytesWaiting(fd int) int {
+	var count int32
+	const fionread = 0x541b
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), fionread, uintptr(unsafe.Pointer(&count)))
+	if errno != 0 {
+		return 0
+	}
+	return int(count)
+}

@@ -1,0 +1,122 @@
+package main
+
+// routes.go owns the table of routes and the checks that come before each: started, fenced, admitted.
+
+import (
+	"net/http"
+	"strconv"
+)
+
+type route struct {
+	serve   func(http.ResponseWriter, *http.Request)
+	always  bool // served before go
+	newWork bool // refused while draining
+}
+
+const (
+	processPrefix    = "/process.Process/"
+	filesystemPrefix = "/filesystem.Filesystem/"
+	ownPrefix        = "/sandkeeper/v1/"
+)
+
+// routes is the handler of the control socket.
+func (b *box) routes() http.Handler {
+	table := map[string]route{
+		"GET /health":                   {serve: serveHealth, always: true},
+		"GET " + ownPrefix + "hello":    {serve: b.serveHello, always: true},
+		"POST " + ownPrefix + "go":      {serve: b.serveGo, always: true},
+		"POST " + ownPrefix + "quiesce": {serve: b.serveQuiesce},
+		"POST " + ownPrefix + "resume":  {serve: b.serveResume},
+		"GET " + ownPrefix + "archive":  {serve: b.serveArchiveDown},
+		"PUT " + ownPrefix + "archive":  {serve: b.serveArchiveUp, newWork: true},
+		"GET /files":                    {serve: b.serveFileRead},
+		"HEAD /files":                   {serve: b.serveFileRead},
+		"POST /files":                   {serve: b.serveFileWrite, newWork: true},
+
+		"POST " + processPrefix + "Start":      {serve: b.serveStart}, // admits by itself: an attach is not new work
+		"POST " + processPrefix + "Connect":    {serve: b.serveConnect},
+		"POST " + processPrefix + "List":       {serve: b.serveProcessList},
+		"POST " + processPrefix + "SendSignal": {serve: b.serveSendSignal},
+		"POST " + processPrefix + "SendInput":  {serve: b.serveSendInput},
+		"POST " + processPrefix + "CloseStdin": {serve: b.serveCloseStdin},
+
+		"POST " + filesystemPrefix + "Stat":    {serve: b.serveStat},
+		"POST " + filesystemPrefix + "ListDir": {serve: b.serveListDir},
+		"POST " + filesystemPrefix + "MakeDir": {serve: b.serveMakeDir, newWork: true},
+		"POST " + filesystemPrefix + "Move":    {serve: b.serveMove, newWork: true},
+		"POST " + filesystemPrefix + "Remove":  {serve: b.serveRemove, newWork: true},
+	}
+	for _, name := range []string{
+		processPrefix + "Update", processPrefix + "StreamInput", filesystemPrefix + "CreateWatcher",
+		filesystemPrefix + "GetWatcherEvents", filesystemPrefix + "RemoveWatcher", filesystemPrefix + "WatchDir",
+	} {
+		table["POST "+name] = route{serve: serveUnimplemented}
+	}
+	return &router{box: b, table: table}
+}
+
+type router struct {
+	box   *box
+	table map[string]route
+}
+
+func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	found, ok := rt.table[r.Method+" "+r.URL.Path]
+	if !found.always {
+		if f := rt.box.checkStarted(); f != nil {
+			writeFault(w, f)
+			return
+		}
+	}
+	if !ok {
+		writeFault(w, faultf("not_found", "no_such_route", "no route %s %s", r.Method, r.URL.Path))
+		return
+	}
+	if f := rt.box.checkHeaders(r); f != nil {
+		writeFault(w, f)
+		return
+	}
+	if found.newWork {
+		end, refusal := rt.box.beginWork()
+		if refusal != nil {
+			writeFault(w, refusal)
+			return
+		}
+		defer end()
+	}
+	found.serve(w, r)
+}
+
+// checkHeaders applies the fencing headers; a plain envd client sends none.
+func (b *box) checkHeaders(r *http.Request) *fault {
+	epoch, f := headerNumber(r, "Sandkeeper-Epoch")
+	if f != nil {
+		return f
+	}
+	generation, f := headerNumber(r, "Sandkeeper-Generation")
+	if f != nil {
+		return f
+	}
+	if epoch == nil && generation == nil {
+		return nil
+	}
+	return b.checkFence(fence{epoch: epoch, generation: generation})
+}
+
+func headerNumber(r *http.Request, name string) (*int64, *fault) {
+	text := r.Header.Get(name)
+	if text == "" {
+		return nil, nil
+	}
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, faultf("invalid_argument", "bad_header", "%s is not a number", name)
+	}
+	return &number, nil
+}
+
+func serveHealth(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+func serveUnimplemented(w http.ResponseWriter, r *http.Request) {
+	writeFault(w, faultf("unimplemented", "not_built", "%s is not served by this build", r.URL.Path))
+}
