@@ -1,5 +1,6 @@
 """boxd seen from the host: the boot hand-over and the typed client. Exports only."""
 
+from sandkeeper.boxd.answers import ArchiveLoaded, FileEntry, Hello, Quiesced
 from sandkeeper.boxd.boot import BootListener, Greeting, is_listening
 from sandkeeper.boxd.events import (
     RunEnded,
@@ -10,15 +11,17 @@ from sandkeeper.boxd.events import (
     RunOutput,
     RunStarted,
 )
-from sandkeeper.boxd.link import BoxControl, BoxdLink, Hello, Quiesced
+from sandkeeper.boxd.link import BoxControl, BoxdLink
 from sandkeeper.boxd.paths import boot_folder, control_folder, control_socket, remove_folders
 from sandkeeper.boxd.transport import Deadlines
 
 __all__ = [
+    "ArchiveLoaded",
     "BootListener",
     "BoxControl",
     "BoxdLink",
     "Deadlines",
+    "FileEntry",
     "Greeting",
     "Hello",
     "Quiesced",

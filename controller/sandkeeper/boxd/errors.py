@@ -27,7 +27,7 @@ from sandkeeper.core.errors import (
 )
 
 MESSAGE_LIMIT = 500
-_CODE = re.compile(r"^[a-z][a-z0-9_]{0,63}$")
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 _BY_CONNECT_CODE: Mapping[str, type[SandkeeperError]] = {
@@ -165,7 +165,7 @@ def invalid_answer(reason: str, *, step: str, admitted: Admitted) -> SandkeeperE
 
 
 def _checked_code(value: object) -> str | None:
-    return value if isinstance(value, str) and _CODE.match(value) else None
+    return value if isinstance(value, str) and _CODE.fullmatch(value) else None
 
 
 def _is_number(value: object) -> bool:

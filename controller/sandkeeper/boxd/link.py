@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from pydantic.alias_generators import to_camel
+from typing import Any, Protocol
 
 from sandkeeper.boxd import errors
+from sandkeeper.boxd.answers import Hello, Quiesced, checked
 from sandkeeper.boxd.files import Files
 from sandkeeper.boxd.runs import Runs
 from sandkeeper.boxd.transport import Deadlines, Transport
@@ -22,49 +20,6 @@ from sandkeeper.ports import Ports
 
 PROTOCOL = 1
 CONTROL_ANSWER_LIMIT_BYTES = 1024 * 1024
-
-_Text = Annotated[str, StringConstraints(max_length=256)]
-_Count = Annotated[int, Field(ge=0, lt=2**53)]
-_A = TypeVar("_A", bound="_Answer")
-
-
-class _Answer(BaseModel):
-    """What boxd says. Keys we do not know are dropped: a later build of boxd may say more."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
-
-
-class Hello(_Answer):
-    """Who answers, and in which state.
-
-    Attributes:
-        protocol: Version of the routes; ours is 1.
-        build: Version text of boxd.
-        birth_id: Host name of the container.
-        generation: 0 before go.
-        epoch: Highest epoch boxd has seen.
-        state: `waiting` before go, `running`, or `draining` (takes no new work).
-        runs: How many commands are running.
-        cap_bounding: Capability bounding set, hexadecimal.
-        boot_ms: Time from process start to serving.
-    """
-
-    protocol: int
-    build: _Text = ""
-    birth_id: _Text
-    generation: _Count = 0
-    epoch: _Count = 0
-    state: Literal["waiting", "running", "draining"]
-    runs: _Count = 0
-    cap_bounding: _Text = ""
-    boot_ms: _Count = 0
-
-
-class Quiesced(_Answer):
-    """Answer to quiesce: `drained` takes no new work; `busy` changed nothing. `runs` still going."""
-
-    state: Literal["drained", "busy"]
-    runs: tuple[_Text, ...] = ()
 
 
 class BoxControl(Protocol):
@@ -196,7 +151,7 @@ class BoxdLink:
             wait_s=wait_s + self._transport.deadlines.answer_s,
             limit_bytes=CONTROL_ANSWER_LIMIT_BYTES,
         )
-        return _checked(Quiesced, answer, step="quiesce")
+        return checked(Quiesced, answer, step="quiesce")
 
     async def resume(self) -> Hello:
         """Let boxd take work again after quiesce."""
@@ -236,18 +191,9 @@ class BoxdLink:
             wait_s=wait_s,
             limit_bytes=CONTROL_ANSWER_LIMIT_BYTES,
         )
-        hello = _checked(Hello, answer, step=step)
+        hello = checked(Hello, answer, step=step)
         if hello.protocol != PROTOCOL:
             raise errors.invalid_answer(
                 f"protocol {hello.protocol}, ours is {PROTOCOL}", step=step, admitted="yes"
             )
         return hello
-
-
-def _checked(kind: type[_A], answer: dict[str, Any], *, step: str) -> _A:
-    try:
-        return kind.model_validate(answer)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise errors.invalid_answer(f"{where}: {first['msg']}", step=step, admitted="yes") from error

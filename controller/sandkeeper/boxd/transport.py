@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import AsyncIterable, Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from sandkeeper.core.errors import Admitted, InvalidArgument, ResourceExhausted
 from sandkeeper.ports import Ports
 
 ANSWER_LIMIT_BYTES = 16 * 1024 * 1024
+CHUNK_BYTES = 256 * 1024
 ERROR_LIMIT_BYTES = 64 * 1024
 IDLE_CONNECTIONS = 8
 IDLE_S = 60.0
@@ -55,21 +56,32 @@ class Deadlines:
 class Exchange:
     """One request and its answer. `close` gives the connection back if it is clean, else ends it."""
 
-    def __init__(self, connection: Connection, *, step: str, owner: Transport) -> None:
+    def __init__(self, connection: Connection, *, step: str, owner: Transport, owes_body: bool) -> None:
         self.step = step
         self.admitted: Admitted = "unknown"
         self._connection = connection
         self._owner = owner
+        self._owes_body = owes_body
         self._is_closed = False
 
     async def head(self, *, wait_s: float) -> int:
         """Return the status of the answer."""
         return await self._within(self._connection.head(), wait_s=wait_s)
 
-    async def send_more(self, data: bytes, *, wait_s: float) -> bool:
-        """Write more of the body; returns whether the peer still wants it."""
-        await self._within(self._connection.send_more(data), wait_s=wait_s)
-        return not self._connection.has_answer
+    async def send_body(self, chunks: AsyncIterable[bytes], *, wait_s: float) -> None:
+        """Send the body promised by `body=None`; stops early when an answer comes before its end.
+
+        boxd must take each piece within `wait_s`; `chunks` itself may take its time.
+        """
+        async for chunk in chunks:
+            for start in range(0, len(chunk), CHUNK_BYTES):
+                piece = chunk[start : start + CHUNK_BYTES]
+                framed = b"%x\r\n%b\r\n" % (len(piece), piece)
+                await self._within(self._connection.send_more(framed), wait_s=wait_s)
+                if self._connection.has_answer:
+                    return
+        await self._within(self._connection.send_more(b"0\r\n\r\n"), wait_s=wait_s)
+        self._owes_body = False
 
     async def read(self, *, wait_s: float) -> bytes | bytearray:
         """Return the next bytes of the answer, b"" at its end."""
@@ -103,6 +115,8 @@ class Exchange:
         """End the exchange. Repeating is safe."""
         if not self._is_closed:
             self._is_closed = True
+            if self._owes_body:
+                self._connection.close()
             self._owner.give_back(self._connection)
 
     async def _gather(self, *, limit_bytes: int) -> bytes:
@@ -150,7 +164,7 @@ class Transport:
         content_type: str = "application/json",
         headers: str = "",
     ) -> Exchange:
-        """Send a request; `body=None` says that chunks follow through `Exchange.send_more`.
+        """Send a request; `body=None` says that it follows through `Exchange.send_body`.
 
         Raises:
             Unavailable: boxd cannot be reached (`runtime_unreachable`); nothing was sent.
@@ -163,7 +177,7 @@ class Transport:
             f"Sandkeeper-Epoch: {self.epoch}\r\nSandkeeper-Generation: {self.generation}\r\n{headers}\r\n"
         )
         connection.send(head.encode("ascii") + (body or b""))
-        return Exchange(connection, step=step, owner=self)
+        return Exchange(connection, step=step, owner=self, owes_body=body is None)
 
     async def unary(
         self,
