@@ -1,0 +1,41 @@
+"""A catalogue model as a row of its table, and back: columns are the model's fields.
+
+Owns the two directions. Never touches a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from sandkeeper.store.entries import moment_text
+
+M = TypeVar("M", bound=BaseModel)
+
+_JSON_FIELDS = frozenset({"facts", "document"})
+
+
+def to_row(model: BaseModel) -> dict[str, Any]:
+    """Return the model's fields as column values: moments as text, documents as JSON, the rest as it is."""
+    return {name: _column(name, value) for name, value in model}
+
+
+def from_row(names: Sequence[str], values: Sequence[Any], *, model: type[M]) -> M:
+    """Return the model of a row; raises pydantic's ValidationError for a row that is none."""
+    fields = {
+        name: json.loads(value) if name in _JSON_FIELDS else value
+        for name, value in zip(names, values, strict=True)
+    }
+    return model.model_validate(fields)
+
+
+def _column(name: str, value: Any) -> Any:
+    if name in _JSON_FIELDS:
+        return json.dumps(value)
+    if isinstance(value, datetime):
+        return moment_text(value)
+    return value
