@@ -16,6 +16,9 @@ from sandkeeper.containers.images import shipped_tags
 from sandkeeper.core.errors import SandkeeperError
 
 MIN_ENGINE = (20, 10)
+_CGROUP_ADVICE = (
+    "enable the memory, cpu and pids controllers (kernel options `cgroup_enable=memory swapaccount=1`)"
+)
 
 
 def engine_checks() -> list[Finding]:
@@ -45,6 +48,7 @@ def check_engine(facts: Mapping[str, Any]) -> list[Finding]:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     is_new_enough = numbers >= MIN_ENGINE
     has_limits = all(facts.get(key) for key in ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "PidsLimit"))
+    has_cgroups = cgroup in ("1", "2") and has_limits
     is_live_restore = bool(facts.get("LiveRestoreEnabled"))
     return [
         Finding(
@@ -64,11 +68,9 @@ def check_engine(facts: Mapping[str, Any]) -> list[Finding]:
         ),
         Finding(
             name="cgroups",
-            ok=cgroup in ("1", "2") and has_limits,
+            ok=has_cgroups,
             detail=f"version {cgroup or 'unknown'}, limits {'all there' if has_limits else 'incomplete'}",
-            advice=""
-            if has_limits
-            else "enable the memory, cpu and pids controllers (kernel option `cgroup_enable=memory swapaccount=1`)",
+            advice="" if has_cgroups else _CGROUP_ADVICE,
         ),
         Finding(
             name="live restore",

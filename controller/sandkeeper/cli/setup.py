@@ -6,18 +6,21 @@ comes after the package is installed.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandkeeper.containers.bootstrap import Machine, ensure_engine
+from sandkeeper.containers.bootstrap import ensure_engine
 from sandkeeper.containers.boxd_binary import BoxdBinary, install
-from sandkeeper.containers.endpoint import connect
+from sandkeeper.containers.endpoint import answers, connect
 from sandkeeper.containers.host import RealHost
 from sandkeeper.containers.images import BUILD_TIMEOUT_S, ensure_images
+from sandkeeper.containers.machine import Machine
 from sandkeeper.containers.progress import OnProgress, Progress, no_progress
 from sandkeeper.containers.recipes import DEFAULT_IMAGES
 from sandkeeper.core.errors import SandkeeperError
@@ -73,27 +76,39 @@ def run_setup(
         SandkeeperError: Whatever step failed; its advice says what to do.
     """
     folder = state_dir or default_state_dir()
-    machine = Machine(host=RealHost(), environment=os.environ, clock=RealClock(), sleep=time.sleep)
-    # First what needs no network: a missing boxd should not be found out after minutes of downloads.
-    boxd = install(folder)
-    engine = ensure_engine(machine, state_dir=folder, on_progress=on_progress)
-    client = connect(engine.endpoint, timeout_s=BUILD_TIMEOUT_S)
-    try:
-        ids = ensure_images(
-            client,
-            host=machine.host,
-            names=images,
-            root_image=root_image or os.environ.get(ROOT_IMAGE_VARIABLE) or None,
-            on_progress=on_progress,
-        )
-    finally:
-        client.close()
+    machine = Machine(
+        host=RealHost(), environment=os.environ, clock=RealClock(), sleep=time.sleep, answers=answers
+    )
+    with _one_at_a_time(folder):
+        # First what needs no network: a missing boxd should not be found out after minutes of downloads.
+        boxd = install(folder)
+        engine = ensure_engine(machine, state_dir=folder, on_progress=on_progress)
+        client = connect(engine.endpoint, timeout_s=BUILD_TIMEOUT_S)
+        try:
+            ids = ensure_images(
+                client,
+                host=machine.host,
+                names=images,
+                root_image=root_image or os.environ.get(ROOT_IMAGE_VARIABLE) or None,
+                on_progress=on_progress,
+            )
+        finally:
+            client.close()
     return SetUp(
         engine_url=engine.endpoint.url,
         started_engine_pid=engine.started.pid if engine.started else None,
         boxd=boxd,
         images=ids,
     )
+
+
+@contextmanager
+def _one_at_a_time(state_dir: Path) -> Iterator[None]:
+    """Wait for another set-up of the same state folder: two would start two engines and build everything twice."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / "setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def main() -> int:

@@ -6,17 +6,16 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandkeeper.containers import apt
 from sandkeeper.containers.dockerd import EnginePaths, StartedEngine, note_started, start_engine
-from sandkeeper.containers.endpoint import Endpoint, answers, find_endpoint
+from sandkeeper.containers.endpoint import Endpoint, find_endpoint
 from sandkeeper.containers.host import Host
+from sandkeeper.containers.machine import Machine
 from sandkeeper.containers.progress import OnProgress, Progress, no_progress
 from sandkeeper.core.errors import FailedPrecondition, SandkeeperError, Unavailable
-from sandkeeper.ports import Clock
 
 STEP = "engine"
 CGROUP_MOUNT_TIMEOUT_S = 30.0
@@ -34,23 +33,6 @@ class ReadyEngine:
 
     endpoint: Endpoint
     started: StartedEngine | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What getting an engine needs from outside.
-
-    Attributes:
-        host: Commands and facts of the machine.
-        environment: Environment variables (DOCKER_HOST, XDG_RUNTIME_DIR).
-        clock: For deadlines.
-        sleep: Blocks for a number of seconds.
-    """
-
-    host: Host
-    environment: Mapping[str, str]
-    clock: Clock
-    sleep: Callable[[float], None]
 
 
 def ensure_engine(
@@ -71,7 +53,7 @@ def ensure_engine(
     """
     where = paths or EnginePaths()
     endpoint = find_endpoint(machine.environment) if paths is None else Endpoint(url=f"unix://{where.socket}")
-    if answers(endpoint):
+    if machine.answers(endpoint):
         on_progress(Progress(step=STEP, message=f"using the engine at {endpoint.url}", done=True))
         return ReadyEngine(endpoint=endpoint)
     if endpoint.is_chosen_by_user:
@@ -91,7 +73,7 @@ def ensure_engine(
             return ReadyEngine(endpoint=endpoint)
     _mount_cgroups_if_missing(machine.host, on_progress=on_progress)
     on_progress(Progress(step=STEP, message="starting dockerd"))
-    started = start_engine(machine.host, clock=machine.clock, sleep=machine.sleep, paths=where)
+    started = start_engine(machine, paths=where)
     note_started(state_dir, engine=started)
     on_progress(Progress(step=STEP, message=f"dockerd runs as process {started.pid}", done=True))
     return ReadyEngine(endpoint=Endpoint(url=f"unix://{where.socket}"), started=started)
@@ -117,9 +99,9 @@ def _install(host: Host, *, paths: EnginePaths, on_progress: OnProgress) -> None
 def _is_up_as_service(machine: Machine, *, endpoint: Endpoint) -> bool:
     """Let systemd, where there is one, run the engine just installed; say whether it answers."""
     if not machine.host.has_systemd():
-        return answers(endpoint)
+        return machine.answers(endpoint)
     machine.host.run(["systemctl", "start", "docker"], timeout_s=SERVICE_START_TIMEOUT_S)
-    return answers(endpoint)
+    return machine.answers(endpoint)
 
 
 def _mount_cgroups_if_missing(host: Host, *, on_progress: OnProgress) -> None:

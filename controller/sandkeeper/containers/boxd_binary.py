@@ -84,6 +84,7 @@ def install(state_dir: Path, *, arch: str | None = None, folder: Path = PACKAGED
     if not _holds(target, sha256=packaged.sha256):
         target.parent.mkdir(parents=True, exist_ok=True)
         _copy_whole(packaged.path, target=target)
+    target.chmod(0o755)
     target.parent.chmod(0o755)
     return BoxdBinary(path=target, sha256=packaged.sha256)
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from sandkeeper.containers.endpoint import SYSTEM_SOCKET, Endpoint, answers
+from sandkeeper.containers.endpoint import SYSTEM_SOCKET, Endpoint
 from sandkeeper.containers.host import Host
+from sandkeeper.containers.machine import Machine
 from sandkeeper.containers.process_facts import ProcessFacts, read_process
 from sandkeeper.core.errors import FailedPrecondition, Unavailable
-from sandkeeper.ports import Clock
 
 START_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -68,19 +67,12 @@ class StartedEngine:
 
 
 def start_engine(
-    host: Host,
-    *,
-    clock: Clock,
-    sleep: Callable[[float], None],
-    paths: EnginePaths | None = None,
-    timeout_s: float = START_TIMEOUT_S,
+    machine: Machine, *, paths: EnginePaths | None = None, timeout_s: float = START_TIMEOUT_S
 ) -> StartedEngine:
     """Start `dockerd` in the background and wait until it answers; tried twice.
 
     Args:
-        host: The machine; we must be root on it.
-        clock: For the wait's deadline.
-        sleep: Blocks for a number of seconds.
+        machine: Where; we must be root on it.
         paths: Where the engine keeps its things.
         timeout_s: How long one try may take.
 
@@ -96,8 +88,8 @@ def start_engine(
     for attempt in (1, 2):
         remove_stale_pid_files(where)
         log_start_bytes = where.log.stat().st_size if where.log.exists() else 0
-        pid = _launch(host, paths=where, flags=flags)
-        started = _wait(pid, paths=where, clock=clock, sleep=sleep, timeout_s=timeout_s)
+        pid = _launch(machine.host, paths=where, flags=flags)
+        started = _wait(machine, pid=pid, paths=where, timeout_s=timeout_s)
         if started is not None:
             return started
         log = _read_from(where.log, offset_bytes=log_start_bytes)
@@ -186,21 +178,19 @@ def _configured_keys(config_file: Path) -> frozenset[str]:
     return frozenset(document)
 
 
-def _wait(
-    pid: int, *, paths: EnginePaths, clock: Clock, sleep: Callable[[float], None], timeout_s: float
-) -> StartedEngine | None:
+def _wait(machine: Machine, *, pid: int, paths: EnginePaths, timeout_s: float) -> StartedEngine | None:
     """Wait until the engine of process `pid` answers; None when it ended or took too long."""
     endpoint = Endpoint(url=f"unix://{paths.socket}")
-    deadline_s = clock.monotonic_s() + timeout_s
-    while clock.monotonic_s() < deadline_s:
+    deadline_s = machine.clock.monotonic_s() + timeout_s
+    while machine.clock.monotonic_s() < deadline_s:
         facts = read_process(pid)
         if facts is None or facts.is_zombie:
             return None
-        if paths.socket.is_socket() and answers(endpoint):
+        if machine.answers(endpoint):
             return StartedEngine(
                 pid=pid, start_ticks=facts.start_ticks, socket=str(paths.socket), log=str(paths.log)
             )
-        sleep(POLL_S)
+        machine.sleep(POLL_S)
     return None
 
 

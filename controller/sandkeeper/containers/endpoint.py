@@ -6,7 +6,7 @@ or installs anything.
 
 from __future__ import annotations
 
-import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +67,8 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 60.0) -> docker.DockerClie
         FailedPrecondition: `engine_permission`: the socket is there and we may not open it.
         Unavailable: `engine_unreachable`.
     """
-    socket = endpoint.socket
-    if socket is not None and socket.is_socket() and not os.access(socket, os.R_OK | os.W_OK):
-        raise FailedPrecondition(
-            f"this user may not open the engine's socket {socket}",
-            code="engine_permission",
-            advice="add the user to the group that owns it (`sudo usermod -aG docker $USER`, then log in again)",
-        )
+    if endpoint.socket is not None:
+        _knock(endpoint.socket, timeout_s=timeout_s)
     client: docker.DockerClient | None = None
     try:
         client = docker.DockerClient(base_url=endpoint.url, timeout=timeout_s)
@@ -81,9 +76,29 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 60.0) -> docker.DockerClie
     except (DockerException, RequestException, OSError) as error:
         if client is not None:
             client.close()
-        raise Unavailable(
-            f"no container engine answers at {endpoint.url}: {error}",
-            code="engine_unreachable",
-            advice="start it, or run `make setup` as root, which installs and starts one",
-        ) from error
+        raise _unreachable(endpoint.url, reason=str(error)) from error
     return client
+
+
+def _knock(path: Path, *, timeout_s: float) -> None:
+    """Open the socket once by hand: the library leaks its socket when nobody listens, and hides why."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(timeout_s)
+        try:
+            probe.connect(str(path))
+        except PermissionError as error:
+            raise FailedPrecondition(
+                f"this user may not open the engine's socket {path}",
+                code="engine_permission",
+                advice="add the user to the group that owns it (`sudo usermod -aG docker $USER`, then log in again)",
+            ) from error
+        except OSError as error:
+            raise _unreachable(f"unix://{path}", reason=str(error)) from error
+
+
+def _unreachable(url: str, *, reason: str) -> Unavailable:
+    return Unavailable(
+        f"no container engine answers at {url}: {reason}",
+        code="engine_unreachable",
+        advice="start it, or run `make setup` as root, which installs and starts one",
+    )
