@@ -26,26 +26,34 @@ async def wait_for_exit(birth_id: BirthId, pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        if is_process_one(birth_id, pid):
+        if not is_another(birth_id, pid):
             await _readable(handle)
     finally:
         os.close(handle)
 
 
-def is_process_one(birth_id: BirthId, pid: int, *, proc: Path = _PROC) -> bool:
-    """Say whether `pid` is process 1 of its own pid namespace and sees the run folder of `birth_id`.
+def is_another(birth_id: BirthId, pid: int, *, proc: Path = _PROC) -> bool:
+    """Say whether `pid` certainly is not process 1 of the container `birth_id`.
 
-    Only the kernel's words about the process are read, never a path inside the container. A process without
-    CAP_SYS_ADMIN cannot change its mounts.
+    That process is number 1 in its own pid namespace and sees the run folder of `birth_id`. Only the kernel's words
+    about it are read, never a path inside the container; without CAP_SYS_ADMIN it cannot change its mounts. A
+    process that is just ending, or one whose mounts this user may not see, is not certainly another.
     """
-    try:
-        status = (proc / str(pid) / "status").read_text()
-        mounts = (proc / str(pid) / "mountinfo").read_text()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
-    return _innermost_pid(status) == 1 and any(
+    status = _read(proc / str(pid) / "status")
+    if status and _innermost_pid(status) != 1:
+        return True
+    mounts = _read(proc / str(pid) / "mountinfo")
+    return bool(mounts) and not any(
         _is_run_folder(line.split(), birth_id=birth_id) for line in mounts.splitlines()
     )
+
+
+def _read(path: Path) -> str:
+    """Return what the kernel says, or nothing where the process is ending (EINVAL, ESRCH) or not ours to see."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def _innermost_pid(status: str) -> int | None:
