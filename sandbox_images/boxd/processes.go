@@ -35,7 +35,8 @@ type signalRequest struct {
 	Process    selector `json:"process"`
 	Signal     any      `json:"signal"` // an enum name, or its number
 	Sandkeeper struct {
-		Tree bool `json:"tree"`
+		Tree   bool `json:"tree"`
+		Signum int  `json:"signum"`
 	} `json:"sandkeeper"`
 }
 
@@ -54,7 +55,11 @@ func (b *box) serveSendSignal(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, event{"sandkeeper": event{"notStopped": left}})
 		return
 	}
-	number, f := signalOf(request.Signal)
+	wanted := request.Signal
+	if request.Sandkeeper.Signum != 0 {
+		wanted = float64(request.Sandkeeper.Signum)
+	}
+	number, f := signalOf(wanted)
 	if f != nil {
 		writeFault(w, f)
 		return

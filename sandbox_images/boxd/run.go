@@ -65,7 +65,7 @@ type result struct {
 func newRun(id string, b *box) *run {
 	r := &run{
 		id: id, box: b, undrained: 2,
-		launched: make(chan struct{}), done: make(chan struct{}), readers: map[chan struct{}]struct{}{},
+		launched: make(chan struct{}), done: make(chan struct{}),
 	}
 	spillTo := func() *spill { return openSpill(b.blocking.spill, "/", "/tmp") }
 	r.stdout, r.stderr = newOutput(spillTo), newOutput(spillTo)
@@ -76,11 +76,17 @@ func newRun(id string, b *box) *run {
 func (r *run) follow() (changed chan struct{}, stop func()) {
 	changed = make(chan struct{}, 1)
 	r.mu.Lock()
+	if r.readers == nil {
+		r.readers = map[chan struct{}]struct{}{}
+	}
 	r.readers[changed] = struct{}{}
 	r.mu.Unlock()
 	return changed, func() {
 		r.mu.Lock()
 		delete(r.readers, changed)
+		if len(r.readers) == 0 {
+			r.readers = nil
+		}
 		r.mu.Unlock()
 	}
 }
@@ -100,8 +106,9 @@ func (r *run) wakeReaders() {
 func (r *run) processExited(status syscall.WaitStatus) {
 	r.mu.Lock()
 	r.exited, r.status, r.exitedAt = true, status, time.Now()
+	pumps := r.pumps
 	r.mu.Unlock()
-	for _, p := range r.pumps {
+	for _, p := range pumps {
 		p.exited()
 	}
 	if r.stdin != nil {
@@ -130,6 +137,7 @@ func (r *run) finishIfOver(force bool) {
 	r.stdout.freeze()
 	r.stderr.freeze()
 	r.result = r.makeResult()
+	r.pumps, r.timeout = nil, nil // an ended run is kept for long
 	r.mu.Unlock()
 	r.box.runs.ended(r)
 	close(r.done)
