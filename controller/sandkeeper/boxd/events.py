@@ -198,9 +198,9 @@ class RunEventReader:
         if lost not in _STREAMS:
             raise BadFrame("a data event without data")
         stream = cast("Stream", lost)
-        offset = self._offset(ours, stream=stream)
-        lost_bytes = _number(ours, "lostBytes")
-        self._offsets[stream] = offset + lost_bytes
+        offset, lost_bytes = self._offsets[stream], _number(ours, "lostBytes")
+        self._offsets[stream] += lost_bytes
+        self._offset(ours, stream=stream)  # boxd names the place where output goes on
         return RunLost(stream, offset, lost_bytes)
 
     def _offset(self, ours: Mapping[str, Any], *, stream: Stream) -> int:

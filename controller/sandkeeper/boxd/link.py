@@ -73,6 +73,7 @@ class BoxdLink:
         ports: Ports,
         deadlines: Deadlines | None = None,
     ) -> None:
+        self._ports = ports
         self._transport = Transport(
             control_path, generation=generation, epoch=epoch, ports=ports, deadlines=deadlines or Deadlines()
         )
@@ -173,6 +174,7 @@ class BoxdLink:
         """Close the connections and wait for the kills that cancelled calls left. Repeating is safe."""
         await self.runs.settle()
         self._transport.close()
+        await self._ports.sleep(0)  # one turn of the loop, in which the sockets are really closed
 
     async def _hello(
         self,

@@ -8,7 +8,6 @@ is an error that says whether the command was admitted.
 from __future__ import annotations
 
 import asyncio
-import signal as signals
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -185,11 +184,10 @@ class Runs:
         Raises:
             NotFound: No such run, or it has ended.
         """
-        name = signals.Signals(signum).name
         await self._transport.unary(
             "POST",
             "/process.Process/SendSignal",
-            {"process": _selector(run_id), "signal": f"SIGNAL_{name}", "sandkeeper": {"signum": int(signum)}},
+            {"process": _selector(run_id), "signal": signum},
             step=f"signal run {run_id}",
         )
 

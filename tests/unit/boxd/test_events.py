@@ -43,7 +43,7 @@ def test_a_conversation() -> None:
     assert box.read(START) == RunStarted(pid=9, run_id="r", generation=2, attached=True)  # type: ignore[arg-type]
     assert box.read({"event": {"keepalive": {}}}) is None
     assert box.read(data(stdout="aGk=", sandkeeper={"offset": 0})) == RunOutput("stdout", 0, b"hi")
-    assert box.read(data(sandkeeper={"stream": "stdout", "lostBytes": 5, "offset": 2})) == RunLost(
+    assert box.read(data(sandkeeper={"stream": "stdout", "lostBytes": 5, "offset": 7})) == RunLost(
         "stdout", 2, 5
     )
     assert box.read(data(stdout="IQ==", sandkeeper={"offset": 7})) == RunOutput("stdout", 7, b"!")
@@ -88,6 +88,7 @@ def test_an_attached_reader_starts_at_its_offset() -> None:
         data(stdout="aGk=", sandkeeper={"offset": True}),
         data(sandkeeper={"stream": "nothing", "lostBytes": 1, "offset": 0}),
         data(sandkeeper={"stream": "stdout", "lostBytes": 2**60, "offset": 0}),
+        data(sandkeeper={"stream": "stdout", "lostBytes": 5, "offset": 0}),
         end(outcome="fine"),
         end(outcome=None),
         end(-1),
