@@ -1,0 +1,89 @@
+"""Leases: the right to talk straight to a sandbox's boxd, kept while it holds and renewed when it does not.
+
+Owns the links to boxes and the owner's leases behind them. It never decides what a lost runtime means for a
+command: the caller compares generations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandkeeper.boxd.link import BoxdLink
+from sandkeeper.client.routing import Router
+from sandkeeper.core.errors import SandkeeperError
+from sandkeeper.core.ids import SandboxId
+from sandkeeper.core.verbs import OfSandbox
+from sandkeeper.core.views import Lease
+
+RENEWED_CODES = frozenset(
+    {
+        "draining",
+        "not_started",
+        "runtime_unreachable",
+        "runtime_silent",
+        "connection_lost",
+        "stale_epoch",
+        "wrong_generation",
+    }
+)
+"""Codes of boxd's side that mean: ask the owner again before anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A lease and the link made with it."""
+
+    lease: Lease
+    link: BoxdLink
+
+
+class Boxes:
+    """The boxes this process may talk to, one link each, for one event loop."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._boxes: dict[SandboxId, Box] = {}
+
+    async def take(self, sandbox_id: SandboxId) -> Box:
+        """Return the box of a sandbox: the one at hand, else a new lease.
+
+        Raises:
+            SandkeeperError: The owner's reason why there is none: not running, paused, destroyed, unknown.
+        """
+        return self._boxes.get(sandbox_id) or await self.renew(sandbox_id)
+
+    async def renew(self, sandbox_id: SandboxId) -> Box:
+        """Ask the owner again; the old link goes on only if the lease is the same."""
+        lease: Lease = await self._router.owner(
+            sandbox_id, "lease", OfSandbox(sandbox_id=sandbox_id), answer=Lease
+        )
+        known = self._boxes.get(sandbox_id)
+        if known is not None and known.lease == lease:
+            return known
+        link = BoxdLink(
+            self._router.installation.state_dir / Path(lease.control_path),
+            generation=lease.generation,
+            epoch=lease.epoch,
+            ports=self._router.ports,
+        )
+        self._boxes[sandbox_id] = Box(lease=lease, link=link)
+        if known is not None:
+            await known.link.aclose()
+        return self._boxes[sandbox_id]
+
+    async def forget(self, sandbox_id: SandboxId) -> None:
+        """Drop the link of a sandbox. Repeating is safe."""
+        box = self._boxes.pop(sandbox_id, None)
+        if box is not None:
+            await box.link.aclose()
+
+    async def close(self) -> None:
+        """Close all links. Repeating is safe."""
+        for sandbox_id in list(self._boxes):
+            await self.forget(sandbox_id)
+
+
+def wants_renewal(error: SandkeeperError) -> bool:
+    """Return whether `error` says that the lease may be out of date."""
+    return error.code in RENEWED_CODES

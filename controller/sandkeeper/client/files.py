@@ -1,0 +1,175 @@
+"""Files of a sandbox: whole files, folders, and trees both ways.
+
+Owns the lease handling around boxd's file routes: reads and whole-file writes are repeated on a fresh lease when
+the first attempt was cut. A rename is not: a repeat would not find its source. Paths are paths of the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TypeVar
+
+from sandkeeper.boxd.answers import ArchiveLoaded, FileEntry
+from sandkeeper.boxd.link import BoxdLink
+from sandkeeper.client.boxes import Boxes, wants_renewal
+from sandkeeper.client.transfer import Arriving, OnBytes, packed, unpack
+from sandkeeper.core.errors import SandkeeperError
+from sandkeeper.core.ids import SandboxId
+from sandkeeper.ports import Ports
+
+MAX_TRIES = 5
+READ_LIMIT_BYTES = 64 * 1024 * 1024
+
+_T = TypeVar("_T")
+
+
+class SandboxFiles:
+    """`sandbox.files`. Relative paths start at the home of the user acted for (`user`; None = the default)."""
+
+    def __init__(self, sandbox_id: SandboxId, *, boxes: Boxes, ports: Ports) -> None:
+        self._sandbox_id = sandbox_id
+        self._boxes = boxes
+        self._ports = ports
+
+    async def read(
+        self,
+        path: str,
+        *,
+        offset: int = 0,
+        length: int | None = None,
+        user: str | None = None,
+        limit_bytes: int = READ_LIMIT_BYTES,
+    ) -> bytes:
+        """Return the bytes of a file, from `offset`, at most `length`.
+
+        Raises:
+            NotFound: There is no such file.
+            ResourceExhausted: More than `limit_bytes` (`file_too_large`); download it instead.
+        """
+        return await self._with_box(
+            lambda link: link.files.read(
+                path, offset=offset, length=length, user=user, limit_bytes=limit_bytes
+            )
+        )
+
+    async def read_text(self, path: str, *, user: str | None = None, errors: str = "strict") -> str:
+        """Return a file as UTF-8 text; `errors` as for `bytes.decode`."""
+        return (await self.read(path, user=user)).decode("utf-8", errors)
+
+    async def write(self, path: str, data: bytes | str, *, user: str | None = None) -> str:
+        """Write a file anew, parents included, all of it or nothing; return its absolute path. May be repeated."""
+        content = data.encode() if isinstance(data, str) else bytes(data)
+        return await self._with_box(lambda link: link.files.write(path, data=content, user=user))
+
+    async def stat(self, path: str, *, user: str | None = None) -> FileEntry:
+        """Return what lies at `path`.
+
+        Raises:
+            NotFound: Nothing does.
+        """
+        return await self._with_box(lambda link: link.files.stat(path, user=user))
+
+    async def exists(self, path: str, *, user: str | None = None) -> bool:
+        """Return whether something lies at `path`."""
+        return await self._with_box(lambda link: link.files.exists(path, user=user))
+
+    async def list(self, path: str, *, depth: int = 1, user: str | None = None) -> tuple[FileEntry, ...]:
+        """Return what lies below the folder `path`, `depth` levels deep, links not followed."""
+        return await self._with_box(lambda link: link.files.list(path, depth=depth, user=user))
+
+    async def mkdir(self, path: str, *, exist_ok: bool = True, user: str | None = None) -> None:
+        """Make a folder and its parents.
+
+        Raises:
+            AlreadyExists: It is there and `exist_ok` is false.
+        """
+        await self._with_box(lambda link: link.files.mkdir(path, exist_ok=exist_ok, user=user))
+
+    async def remove(self, path: str, *, user: str | None = None) -> None:
+        """Remove what lies at `path`, folders with all in them. May be repeated."""
+        await self._with_box(lambda link: link.files.remove(path, user=user))
+
+    async def rename(self, path: str, destination: str, *, user: str | None = None) -> FileEntry:
+        """Rename `path` to `destination`. Not repeated by us once it may have happened."""
+        return await self._with_box(
+            lambda link: link.files.move(path, destination=destination, user=user), is_repeatable=False
+        )
+
+    async def upload(
+        self, local: Path | str, path: str, *, user: str | None = None, on_bytes: OnBytes | None = None
+    ) -> ArchiveLoaded:
+        """Copy a local file to `path`, or a local folder's content into the folder `path`.
+
+        Streams with flat memory. `on_bytes` is told how many bytes have gone so far. May be repeated.
+
+        Raises:
+            NotFound: There is nothing at `local` (`local_not_found`).
+        """
+        source = Path(local)
+
+        async def send(link: BoxdLink) -> ArchiveLoaded:
+            parcel = packed(source, path=path, on_bytes=on_bytes)
+            return await link.files.upload_archive(parcel.folder, chunks=parcel.chunks, user=user)
+
+        return await self._with_box(send)
+
+    async def download(
+        self, path: str, local: Path | str, *, user: str | None = None, on_bytes: OnBytes | None = None
+    ) -> int:
+        """Copy a file or a folder's content of the box to `local`; return the bytes of content that came.
+
+        What comes was chosen by the box: members that would land outside `local`, devices and absolute links
+        are refused, and nothing outside is written.
+
+        Raises:
+            Aborted: `archive_hostile`, `connection_lost`.
+            NotFound: There is nothing at `path`.
+        """
+        entry = await self.stat(path, user=user)
+        target = Path(local)
+        if entry.type != "directory":
+            return await self._download_file(path, target, user=user, on_bytes=on_bytes)
+
+        async def fetch(link: BoxdLink) -> int:
+            stream = link.files.download_archive(path, user=user)
+            async with aclosing(stream):
+                return await unpack(stream, folder=target, on_bytes=on_bytes)
+
+        return await self._with_box(fetch)
+
+    async def _download_file(
+        self, path: str, target: Path, *, user: str | None, on_bytes: OnBytes | None
+    ) -> int:
+        async def fetch(link: BoxdLink) -> int:
+            stream = link.files.stream(path, user=user)
+            with Arriving(target, name=Path(path).name) as arriving:
+                async with aclosing(stream):
+                    async for piece in stream:
+                        arriving.write(piece)
+                        if on_bytes is not None:
+                            on_bytes(arriving.size_bytes)
+                arriving.keep()
+                return arriving.size_bytes
+
+        return await self._with_box(fetch)
+
+    async def _with_box(self, work: Callable[[BoxdLink], Awaitable[_T]], *, is_repeatable: bool = True) -> _T:
+        """Do `work` on the box at hand; on a lease out of date get a new one and do it again."""
+        box = await self._boxes.take(self._sandbox_id)
+        for number in range(1, MAX_TRIES + 1):
+            try:
+                return await work(box.link)
+            except SandkeeperError as error:
+                error.sandbox_id = error.sandbox_id or self._sandbox_id
+                may_repeat = is_repeatable or error.admitted == "no"
+                if number == MAX_TRIES or not wants_renewal(error) or not may_repeat:
+                    raise
+            if number > 1:
+                await self._ports.sleep(0.05 * 2**number)
+            box = await self._boxes.renew(self._sandbox_id)
+        raise AssertionError("the last try returns or raises")
+
+
+__all__ = ["ArchiveLoaded", "FileEntry", "SandboxFiles"]
