@@ -57,6 +57,8 @@ def private_paths(folder: Path, *flags: str) -> EnginePaths:
             "--iptables=false",
             *flags,
         ),
+        # With `--bridge=none` dockerd deletes docker0 where it runs: that one is the user's engine's.
+        command_prefix=("unshare", "--net"),
     )
 
 
@@ -111,6 +113,16 @@ def test_an_engine_is_started_once_and_survives_us(folder: Path) -> None:
     second = ensure_engine(this_machine(), state_dir=folder / "state", paths=paths)
     assert second.started is None
     assert second.endpoint == first.endpoint
+
+
+def network_links() -> set[str]:
+    return {path.name for path in Path("/sys/class/net").iterdir()}
+
+
+def test_the_private_engine_leaves_the_machines_network_alone(folder: Path) -> None:
+    before = network_links() & {"docker0"}
+    ensure_engine(this_machine(), state_dir=folder / "state", paths=private_paths(folder))
+    assert network_links() & {"docker0"} == before
 
 
 def test_an_engine_that_cannot_start_is_reported_with_its_own_words(folder: Path) -> None:

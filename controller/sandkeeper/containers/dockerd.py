@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sandkeeper.containers.endpoint import SYSTEM_SOCKET, Endpoint
@@ -23,7 +23,11 @@ LAUNCH_TIMEOUT_S = 20.0
 NOTE_NAME = "engine.json"
 
 NO_BRIDGE_FLAGS = ("--bridge=none", "--iptables=false", "--ip6tables=false")
-"""For a machine whose kernel or rights allow no bridge: sandboxes have no engine network anyway."""
+"""For a machine whose kernel or rights allow no bridge: sandboxes have no engine network anyway.
+
+dockerd deletes the bridge `docker0` of its network namespace when it starts with these, so they are only for the one
+engine of a machine, or for one in a namespace of its own.
+"""
 
 _BRIDGE_TROUBLE = ("iptables", "ip6tables", "network controller", "bridge driver", "nf_tables")
 
@@ -39,6 +43,7 @@ class EnginePaths:
         containerd_pid_file: Where its containerd notes its process.
         config_file: Its configuration; what is set there is not repeated as a flag.
         extra_flags: Further flags of dockerd.
+        command_prefix: Put before dockerd, such as `unshare --net` for a network namespace of its own.
     """
 
     socket: Path = SYSTEM_SOCKET
@@ -46,7 +51,8 @@ class EnginePaths:
     log: Path = Path("/var/log/sandkeeper-dockerd.log")
     containerd_pid_file: Path = Path("/var/run/docker/containerd/containerd.pid")
     config_file: Path = Path("/etc/docker/daemon.json")
-    extra_flags: tuple[str, ...] = field(default=())
+    extra_flags: tuple[str, ...] = ()
+    command_prefix: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ def _launch(host: Host, *, paths: EnginePaths, flags: tuple[str, ...]) -> int:
         "pidfile": f"--pidfile={paths.pid_file}",
     }
     own_flags = [flag for key, flag in wanted.items() if key not in configured]
-    command = ["dockerd", *own_flags, *paths.extra_flags, *flags]
+    command = [*paths.command_prefix, "dockerd", *own_flags, *paths.extra_flags, *flags]
     # The shell is the first child and ends at once; setsid becomes dockerd in a session of its own.
     script = f"setsid {shlex.join(command)} </dev/null >>{shlex.quote(str(paths.log))} 2>&1 & echo $!"
     launched = host.run(["sh", "-c", script], timeout_s=LAUNCH_TIMEOUT_S)
