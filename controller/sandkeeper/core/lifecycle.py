@@ -2,7 +2,8 @@
 
 `step(record, event, stamp)` is the only way from one record to the next. Every pair of phase and event is a
 row (a function), `ALREADY` (true before it was asked), `DEFERRED` (asked again when the pending command has
-been answered), `STALE` (a fact that no longer matters) or a `Refusal`. The rows are in `lifecycle_rows`.
+been answered), `STALE` (a fact that no longer matters) or a `Refusal`. The rows are in
+`rows_of_requests` and `rows_of_facts`.
 The state diagram in the docs is drawn from this table.
 """
 
@@ -15,9 +16,10 @@ from enum import Enum
 from typing import Any
 
 from sandkeeper.core import events as ev
-from sandkeeper.core import lifecycle_rows as rows
+from sandkeeper.core import rows_of_facts as facts
+from sandkeeper.core import rows_of_requests as requests
 from sandkeeper.core.errors import FailedPrecondition, NotFound, SandkeeperError
-from sandkeeper.core.lifecycle_rows import Move, Stamp
+from sandkeeper.core.moves import Move, Stamp
 from sandkeeper.core.record import Phase, SandboxRecord
 
 __all__ = ["TABLE", "Move", "Quiet", "Refusal", "Stamp", "Unmoved", "step"]
@@ -67,22 +69,22 @@ _EMPTY = Refusal("nothing_to_snapshot", "start it first, or fork its last snapsh
 _P = Phase
 TABLE: dict[type[Any], dict[Phase, Cell]] = {
     ev.StartRequested: {
-        _P.CREATED: rows.launch,
+        _P.CREATED: requests.launch,
         _P.STARTING: DEFERRED,
         _P.RUNNING: ALREADY,
         _P.PAUSED: _PAUSED,
         _P.SNAPSHOTTING: DEFERRED,
         _P.REBUILDING: DEFERRED,
         _P.STOPPING: DEFERRED,
-        _P.STOPPED: rows.wake,
-        _P.FAILED: rows.start_over,
+        _P.STOPPED: requests.wake,
+        _P.FAILED: requests.start_over,
         _P.DESTROYING: _GONE,
         _P.DESTROYED: _GONE,
     },
     ev.PauseRequested: {
         _P.CREATED: _NOT_RUNNING,
         _P.STARTING: DEFERRED,
-        _P.RUNNING: rows.freeze,
+        _P.RUNNING: requests.freeze,
         _P.PAUSED: ALREADY,
         _P.SNAPSHOTTING: DEFERRED,
         _P.REBUILDING: DEFERRED,
@@ -96,7 +98,7 @@ TABLE: dict[type[Any], dict[Phase, Cell]] = {
         _P.CREATED: _NOT_PAUSED,
         _P.STARTING: DEFERRED,
         _P.RUNNING: ALREADY,
-        _P.PAUSED: rows.thaw,
+        _P.PAUSED: requests.thaw,
         _P.SNAPSHOTTING: DEFERRED,
         _P.REBUILDING: DEFERRED,
         _P.STOPPING: DEFERRED,
@@ -108,70 +110,70 @@ TABLE: dict[type[Any], dict[Phase, Cell]] = {
     ev.SnapshotRequested: {
         _P.CREATED: _EMPTY,
         _P.STARTING: DEFERRED,
-        _P.RUNNING: rows.snapshot,
-        _P.PAUSED: rows.snapshot,
+        _P.RUNNING: requests.snapshot,
+        _P.PAUSED: requests.snapshot,
         _P.SNAPSHOTTING: DEFERRED,
         _P.REBUILDING: DEFERRED,
         _P.STOPPING: DEFERRED,
-        _P.STOPPED: rows.snapshot,
+        _P.STOPPED: requests.snapshot,
         _P.FAILED: _EMPTY,
         _P.DESTROYING: _GONE,
         _P.DESTROYED: _GONE,
     },
     ev.StopRequested: {
-        _P.CREATED: rows.stop_without_runtime,
-        _P.STARTING: rows.stop_launch,
-        _P.RUNNING: rows.stop,
-        _P.PAUSED: rows.stop,
+        _P.CREATED: requests.stop_without_runtime,
+        _P.STARTING: requests.stop_launch,
+        _P.RUNNING: requests.stop,
+        _P.PAUSED: requests.stop,
         _P.SNAPSHOTTING: DEFERRED,
-        _P.REBUILDING: rows.stop_launch,
+        _P.REBUILDING: requests.stop_launch,
         _P.STOPPING: DEFERRED,
-        _P.STOPPED: rows.stop_stopped,
-        _P.FAILED: rows.stop_failed,
+        _P.STOPPED: requests.stop_stopped,
+        _P.FAILED: requests.stop_failed,
         _P.DESTROYING: _GONE,
         _P.DESTROYED: _GONE,
     },
     ev.DestroyRequested: {
-        **{phase: rows.destroy for phase in Phase},
+        **dict.fromkeys(Phase, requests.destroy),
         _P.DESTROYING: DEFERRED,
         _P.DESTROYED: ALREADY,
     },
     ev.ResizeRequested: {
-        _P.CREATED: rows.resize_later,
+        _P.CREATED: requests.resize_later,
         _P.STARTING: DEFERRED,
-        _P.RUNNING: rows.resize,
-        _P.PAUSED: rows.resize,
+        _P.RUNNING: requests.resize,
+        _P.PAUSED: requests.resize,
         _P.SNAPSHOTTING: DEFERRED,
         _P.REBUILDING: DEFERRED,
         _P.STOPPING: DEFERRED,
-        _P.STOPPED: rows.resize_later,
-        _P.FAILED: rows.resize_later,
+        _P.STOPPED: requests.resize_later,
+        _P.FAILED: requests.resize_later,
         _P.DESTROYING: _GONE,
         _P.DESTROYED: _GONE,
     },
-    ev.RuntimeStarted: {_P.STARTING: rows.started, _P.REBUILDING: rows.started},
-    ev.LaunchFailed: {_P.STARTING: rows.launch_failed, _P.REBUILDING: rows.rebuild_failed},
+    ev.RuntimeStarted: {_P.STARTING: facts.started, _P.REBUILDING: facts.started},
+    ev.LaunchFailed: {_P.STARTING: facts.launch_failed, _P.REBUILDING: facts.rebuild_failed},
     ev.LaunchAbandoned: {},
-    ev.RuntimeFrozen: {_P.RUNNING: rows.frozen},
-    ev.RuntimeThawed: {_P.PAUSED: rows.thawed},
-    ev.RuntimeResized: {_P.RUNNING: rows.resized, _P.PAUSED: rows.resized},
-    ev.SnapshotCommitted: {_P.SNAPSHOTTING: rows.snapshot_committed},
-    ev.SnapshotFailed: {_P.SNAPSHOTTING: rows.snapshot_failed},
-    ev.RuntimeStopped: {_P.STOPPING: rows.stopped},
+    ev.RuntimeFrozen: {_P.RUNNING: facts.frozen},
+    ev.RuntimeThawed: {_P.PAUSED: facts.thawed},
+    ev.RuntimeResized: {_P.RUNNING: facts.resized, _P.PAUSED: facts.resized},
+    ev.SnapshotCommitted: {_P.SNAPSHOTTING: facts.snapshot_committed},
+    ev.SnapshotFailed: {_P.SNAPSHOTTING: facts.snapshot_failed},
+    ev.RuntimeStopped: {_P.STOPPING: facts.stopped},
     ev.RuntimeRemoved: {
-        _P.STOPPING: rows.removed,
-        _P.REBUILDING: rows.removed,
-        _P.DESTROYING: rows.removed,
+        _P.STOPPING: facts.removed,
+        _P.REBUILDING: facts.removed,
+        _P.DESTROYING: facts.removed,
     },
     ev.CommandFailed: {
-        _P.RUNNING: rows.command_failed,
-        _P.PAUSED: rows.command_failed,
-        _P.STOPPING: rows.stop_refused,
+        _P.RUNNING: facts.command_failed,
+        _P.PAUSED: facts.command_failed,
+        _P.STOPPING: facts.stop_refused,
     },
     ev.RuntimeLost: {
-        _P.RUNNING: rows.lost,
-        _P.PAUSED: rows.lost,
-        _P.SNAPSHOTTING: rows.lost,
+        _P.RUNNING: facts.lost,
+        _P.PAUSED: facts.lost,
+        _P.SNAPSHOTTING: facts.lost,
     },
 }
 """Event class -> phase -> cell. A phase that is not listed for a fact is `STALE`."""

@@ -27,8 +27,13 @@ class Params(BaseModel):
 
     def fingerprint(self) -> str:
         """Return the hash of the parameters without the request id; equal parameters, equal hash."""
-        text = self.model_dump_json(exclude={"request_id"})
-        return hashlib.sha256(text.encode()).hexdigest()
+        return fingerprint_of(self)
+
+
+def fingerprint_of(params: BaseModel) -> str:
+    """Return the hash of a parameter document without its request id; equal parameters, equal hash."""
+    text = params.model_dump_json(exclude={"request_id"})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Nothing(Params):
@@ -148,7 +153,17 @@ class Status(BaseModel):
     sandbox_count: int
 
 
-DIRECTORY_VERBS = ("create", "find", "list", "snapshots", "snapshot", "delete_snapshot", "status", "enlist")
+DIRECTORY_VERBS = (
+    "create",
+    "find",
+    "list",
+    "snapshots",
+    "snapshot",
+    "delete_snapshot",
+    "status",
+    "sweep",
+    "enlist",
+)
 OWNER_VERBS = (
     "adopt",
     "describe",

@@ -109,6 +109,21 @@ async def end_process(mark: ProcessMark, *, ports: Ports, timeout_s: float = 10.
         os.close(fd)
 
 
+def signal_process(mark: ProcessMark, number: signal.Signals) -> bool:
+    """Send a signal to the marked process; return whether it was there. Never hits a reused pid.
+
+    Raises:
+        PermissionDenied: `process_not_ours`.
+    """
+    fd = _open(mark)
+    if fd is None:
+        return False
+    try:
+        return not _has_ended(fd) and _kill(fd, mark, number=number)
+    finally:
+        os.close(fd)
+
+
 def _open(mark: ProcessMark) -> int | None:
     """Return a pidfd of the marked process: opened first, compared after, so no reuse slips in between."""
     if mark.boot_id and mark.boot_id != boot_id():
@@ -123,9 +138,9 @@ def _open(mark: ProcessMark) -> int | None:
     return None
 
 
-def _kill(fd: int, mark: ProcessMark) -> bool:
+def _kill(fd: int, mark: ProcessMark, *, number: signal.Signals = signal.SIGKILL) -> bool:
     try:
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        signal.pidfd_send_signal(fd, number)
     except ProcessLookupError:
         return False
     except PermissionError as error:

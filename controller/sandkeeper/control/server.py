@@ -1,0 +1,127 @@
+"""Serves a dispatch table on a unix socket that only the controller's own user can open.
+
+Owns the HTTP shape (`POST /v1/<verb>`, answer `{"ok": ...}` or `{"error": ...}`). Knows no verb: what a verb
+does is the table's. Never raises to a peer: what is no SandkeeperError becomes `Internal` and is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from sandkeeper.boxd.paths import SocketAddress
+from sandkeeper.core.errors import Internal, InvalidArgument, NotFound, SandkeeperError
+
+log = structlog.get_logger(__name__)
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+
+Verb = Callable[[Any], Awaitable[Any]]
+
+
+class VerbTable:
+    """Verbs by name, each with the model of its parameters."""
+
+    def __init__(self, verbs: Mapping[str, tuple[type[BaseModel], Verb]]) -> None:
+        self._verbs = dict(verbs)
+
+    async def call(self, verb: str, payload: Any) -> Any:
+        """Check the parameters, run the verb, return its JSON-safe answer.
+
+        Raises:
+            SandkeeperError: `unknown_verb`, `invalid_parameters`, or what the verb raises.
+        """
+        found = self._verbs.get(verb)
+        if found is None:
+            raise NotFound(f"there is no verb {verb!r}", code="unknown_verb")
+        model, run = found
+        try:
+            params = model.model_validate(payload)
+        except ValidationError as error:
+            raise invalid_parameters(error, verb=verb) from error
+        return to_json(await run(params))
+
+
+def invalid_parameters(error: ValidationError, *, verb: str) -> InvalidArgument:
+    """Turn a validation error into ours: the first field and its problem, without the value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "parameters"
+    return InvalidArgument(
+        f"{verb}: {field}: {first['msg']}", code="invalid_parameters", details={"field": field}
+    )
+
+
+def to_json(answer: Any) -> Any:
+    """Return the JSON-safe form of models and containers of models."""
+    match answer:
+        case BaseModel():
+            return answer.model_dump(mode="json")
+        case list() | tuple():
+            return [to_json(item) for item in answer]
+        case dict():
+            return {key: to_json(value) for key, value in answer.items()}
+        case _:
+            return answer
+
+
+class ControlServer:
+    """One listening control socket.
+
+    The socket file is replaced at start (its folder is the controller's own, 0700) and removed at close.
+    """
+
+    def __init__(self, path: Path, *, table: VerbTable) -> None:
+        self._path = path
+        self._table = table
+        self._runner: web.AppRunner | None = None
+        self._address = SocketAddress(path)
+
+    async def start(self) -> None:
+        """Bind and listen. Repeating is an error of the caller."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_post("/v1/{verb}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        site = web.UnixSite(self._runner, self._address.text(), backlog=512)
+        await site.start()
+        self._path.chmod(0o600)
+
+    async def close(self) -> None:
+        """Stop listening; requests being answered are cut. Repeating is safe."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        self._address.close()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        verb = request.match_info["verb"]
+        try:
+            payload = await request.json()
+            document = {"ok": await self._table.call(verb, payload)}
+        except SandkeeperError as error:
+            document = {"error": error.to_wire()}
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            document = {"error": InvalidArgument(f"{verb}: the body is not JSON: {error}").to_wire()}
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("verb_failed", verb=verb)
+            document = {"error": _defect(verb, error).to_wire()}
+        return web.json_response(document)
+
+
+def _defect(verb: str, error: Exception) -> Internal:
+    return Internal(
+        f"{verb} failed with {type(error).__name__}",
+        advice="this is a defect; the owner's log has the traceback",
+        admitted="unknown",
+    )

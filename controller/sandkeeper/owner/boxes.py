@@ -1,0 +1,178 @@
+"""The boxes of one owner: for each birth id its boot socket and its link to boxd.
+
+Owns which listeners and links are open. Never touches an engine, and never decides what a silent box means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from sandkeeper.boxd import BootListener, BoxdLink, boot_folder, control_socket, remove_folders
+from sandkeeper.core.errors import Aborted, SandkeeperError
+from sandkeeper.core.ids import BirthId
+from sandkeeper.core.record import SandboxRecord
+from sandkeeper.ports import Ports
+
+HAND_OVER_S = 30.0
+
+OnImpostor = Callable[[BirthId, int, int], None]
+
+
+class Boxes(Protocol):
+    """What the runner needs of the inside of runtimes; the simulation has a twin of it."""
+
+    def prepare(self, birth_id: BirthId, *, is_fresh: bool) -> None:
+        """Make the folders and listen for boxd, unless that is so already.
+
+        Args:
+            birth_id: Whose folders.
+            is_fresh: A new process 1 will come: a listener left from an earlier one is replaced.
+        """
+        ...
+
+    async def hand_over(self, birth_id: BirthId, *, pid: int) -> None:
+        """Give the container's process 1 its listener, unless it has it.
+
+        Raises:
+            SandkeeperError: It did not come in time, or speaks another protocol.
+        """
+        ...
+
+    async def go(self, record: SandboxRecord) -> None:
+        """Let the box work as the record's generation under this owner's epoch; a repeat adopts it.
+
+        Raises:
+            SandkeeperError: It does not answer, or refuses.
+        """
+        ...
+
+    async def generation(self, birth_id: BirthId) -> int | None:
+        """Return the generation the box says it is (0 before its go), or None when it does not answer."""
+        ...
+
+    async def quiesce(self, record: SandboxRecord, *, reason: str) -> None:
+        """Have the box take no new work.
+
+        Raises:
+            SandkeeperError: It does not answer, or refuses.
+        """
+        ...
+
+    async def resume(self, record: SandboxRecord) -> None:
+        """Have the box take work again.
+
+        Raises:
+            SandkeeperError: It does not answer, or refuses.
+        """
+        ...
+
+    async def discard(self, birth_id: BirthId) -> None:
+        """Close and remove what belongs to a container that is gone. Repeating is safe."""
+        ...
+
+
+class RealBoxes:
+    """Boxes on this machine, in the folders of a state folder."""
+
+    def __init__(self, state_dir: Path, *, epoch: int, ports: Ports, on_impostor: OnImpostor) -> None:
+        self._state_dir = state_dir
+        self._epoch = epoch
+        self._ports = ports
+        self._on_impostor = on_impostor
+        self._listeners: dict[BirthId, BootListener] = {}
+        self._links: dict[tuple[BirthId, int], BoxdLink] = {}
+
+    def prepare(self, birth_id: BirthId, *, is_fresh: bool) -> None:
+        """See `Boxes.prepare`."""
+        known = self._listeners.get(birth_id)
+        if known is not None and not is_fresh:
+            return
+        if known is not None:
+            known.close()
+        listener = BootListener(
+            self._state_dir,
+            birth_id=birth_id,
+            ports=self._ports,
+            on_impostor=lambda pid, count: self._on_impostor(birth_id, pid, count),
+        )
+        listener.open()
+        self._listeners[birth_id] = listener
+
+    async def hand_over(self, birth_id: BirthId, *, pid: int) -> None:
+        """See `Boxes.hand_over`."""
+        await self._listeners[birth_id].hand_over(pid=pid, timeout_s=HAND_OVER_S)
+
+    async def go(self, record: SandboxRecord) -> None:
+        """See `Boxes.go`."""
+        link = self._link(record)
+        await link.go(
+            birth_id=_birth(record), user=record.spec.user, workdir=record.spec.workdir, env=record.spec.env
+        )
+
+    async def generation(self, birth_id: BirthId) -> int | None:
+        """See `Boxes.generation`."""
+        link = BoxdLink(
+            control_socket(self._state_dir, birth_id=birth_id),
+            generation=0,
+            epoch=self._epoch,
+            ports=self._ports,
+        )
+        try:
+            return (await link.hello(timeout_s=2.0)).generation
+        except SandkeeperError:
+            return None
+        finally:
+            await link.aclose()
+
+    async def quiesce(self, record: SandboxRecord, *, reason: str) -> None:
+        """See `Boxes.quiesce`."""
+        quiesced = await self._link(record).quiesce(reason=reason, force=True)
+        if quiesced.state != "drained":
+            raise Aborted(
+                f"the box answered {quiesced.state} to a forced quiesce", code="box_busy", admitted="no"
+            )
+
+    async def resume(self, record: SandboxRecord) -> None:
+        """See `Boxes.resume`."""
+        await self._link(record).resume()
+
+    async def discard(self, birth_id: BirthId) -> None:
+        """See `Boxes.discard`."""
+        listener = self._listeners.pop(birth_id, None)
+        if listener is not None:
+            listener.close()
+        for key in [key for key in self._links if key[0] == birth_id]:
+            await self._links.pop(key).aclose()
+        remove_folders(self._state_dir, birth_id=birth_id)
+
+    async def close(self) -> None:
+        """Close every listener and link; boxes go on, and the next owner finds them. Repeating is safe."""
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+        while self._links:
+            await self._links.popitem()[1].aclose()
+
+    def control_path(self, birth_id: BirthId) -> Path:
+        """Return the socket on which that box's boxd answers."""
+        return control_socket(self._state_dir, birth_id=birth_id)
+
+    def run_folder(self, birth_id: BirthId) -> Path:
+        """Return the host folder mounted read-only at `/run/sandkeeper`."""
+        return boot_folder(self._state_dir, birth_id=birth_id)
+
+    def _link(self, record: SandboxRecord) -> BoxdLink:
+        key = (_birth(record), record.generation)
+        if key not in self._links:
+            self._links[key] = BoxdLink(
+                self.control_path(key[0]), generation=record.generation, epoch=self._epoch, ports=self._ports
+            )
+        return self._links[key]
+
+
+def _birth(record: SandboxRecord) -> BirthId:
+    if record.birth_id is None:
+        raise AssertionError(f"{record.sandbox_id} claims no runtime")
+    return record.birth_id

@@ -1,0 +1,106 @@
+"""Starts, finds and ends the `up` of a state folder, from any process of the same user.
+
+Never imports Ray: the daemon is a process of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sandkeeper.core.errors import Unavailable
+from sandkeeper.owner.config import Config, StatePaths
+from sandkeeper.ports import Ports
+from sandkeeper.store.locks import ProcessLock
+from sandkeeper.store.processes import ProcessMark, end_process, is_alive, signal_process
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.05
+TAIL_BYTES = 4096
+
+
+class Running(BaseModel):
+    """A ready `up`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    process: ProcessMark
+    ray_folder: str
+
+
+def find_up(paths: StatePaths) -> Running | None:
+    """Return the ready `up` of a state folder, or None."""
+    try:
+        running = Running.model_validate_json(paths.up.read_text())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return running if is_alive(running.process) else None
+
+
+async def start_daemon(config: Config, *, ports: Ports) -> Running:
+    """Start `up` for the state folder unless one runs, and wait until it is ready. Repeating is safe.
+
+    Raises:
+        Unavailable: `up_failed`: it ended, or was not ready in two minutes; the message has its last words.
+    """
+    found = find_up(config.paths)
+    if found is not None:
+        return found
+    config.paths.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    words = config.paths.logs / "up.out"
+    with words.open("wb") as output:
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "sandkeeper.owner.supervisor", config.model_dump_json()],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline_s = ports.clock.monotonic_s() + START_TIMEOUT_S
+    while (found := find_up(config.paths)) is None:
+        has_ended = daemon.poll() is not None
+        if has_ended and not _is_other_starting(config.paths, ports=ports):
+            raise _failed(f"it ended with {daemon.returncode}", words)
+        if ports.clock.monotonic_s() >= deadline_s:
+            raise _failed(f"not ready in {START_TIMEOUT_S:g} s", words)
+        await ports.sleep(POLL_S)
+    return found
+
+
+async def stop_daemon(paths: StatePaths, *, ports: Ports) -> bool:
+    """End the `up` of a state folder, whatever it is doing; return whether one was there. Containers go on.
+
+    Raises:
+        Unavailable: `process_not_ending`: not even by SIGKILL.
+    """
+    found = find_up(paths)
+    holder = found.process if found is not None else ProcessLock(paths.up_lock, ports=ports).holder()
+    if holder is None or not signal_process(holder, signal.SIGTERM):
+        return False
+    deadline_s = ports.clock.monotonic_s() + STOP_TIMEOUT_S
+    while is_alive(holder):
+        if ports.clock.monotonic_s() >= deadline_s:
+            await end_process(holder, ports=ports)
+            break
+        await ports.sleep(POLL_S)
+    return True
+
+
+def _is_other_starting(paths: StatePaths, *, ports: Ports) -> bool:
+    """Return whether another `up` has the state folder and is on its way."""
+    return ProcessLock(paths.up_lock, ports=ports).holder() is not None
+
+
+def _failed(problem: str, words: Path) -> Unavailable:
+    tail = words.read_bytes()[-TAIL_BYTES:].decode(errors="replace").strip()
+    return Unavailable(
+        f"`sandkeeper up` did not come up: {problem}",
+        code="up_failed",
+        advice=f"see {words.parent}; `sandkeeper doctor` names what is missing",
+        details={"output_tail": tail},
+    )

@@ -1,0 +1,235 @@
+"""What an owner's verbs do: find the sandbox, keep the promise of the request id, hand the event in.
+
+Owns the mapping from verbs to lifecycle events. The same table serves the control socket and the Ray actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sandkeeper.control.server import VerbTable
+from sandkeeper.core import events as ev
+from sandkeeper.core import verbs
+from sandkeeper.core.admission import MachineFacts, Policy, check_size
+from sandkeeper.core.errors import Aborted, FailedPrecondition, NotFound, error_from_wire
+from sandkeeper.core.ids import DEFAULT_TENANT, SandboxId, new_snapshot_id
+from sandkeeper.core.record import Phase, RequestRef, SandboxRecord
+from sandkeeper.core.views import EventView, Lease, SandboxView, sandbox_view
+from sandkeeper.owner.machine import SandboxMachine
+from sandkeeper.owner.roster import Roster
+from sandkeeper.owner.waiters import check_same
+from sandkeeper.ports import Ports
+from sandkeeper.store.contract import Journal
+
+ANSWER_WAIT_S = 120.0
+LEASE_WAIT_S = 30.0
+_PASSING = (Phase.STARTING, Phase.REBUILDING, Phase.SNAPSHOTTING)
+_GONE = (Phase.DESTROYING, Phase.DESTROYED)
+
+
+class OwnerVerbs:
+    """The verbs of one owner."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        *,
+        journal: Journal,
+        policy: Policy,
+        machine_facts: MachineFacts,
+        ports: Ports,
+    ) -> None:
+        self._roster = roster
+        self._journal = journal
+        self._policy = policy
+        self._machine_facts = machine_facts
+        self._ports = ports
+
+    def table(self) -> VerbTable:
+        """Return the dispatch table."""
+        return VerbTable(
+            {
+                "ping": (verbs.Nothing, self._ping),
+                "adopt": (verbs.AdoptSpec, self._adopt),
+                "describe": (verbs.OfSandbox, self._describe),
+                "start": (verbs.ChangeSandbox, self._start),
+                "pause": (verbs.ChangeSandbox, self._pause),
+                "resume": (verbs.ChangeSandbox, self._resume),
+                "destroy": (verbs.ChangeSandbox, self._destroy),
+                "stop": (verbs.StopSandbox, self._stop),
+                "resize": (verbs.ResizeSandbox, self._resize),
+                "take_snapshot": (verbs.TakeSnapshot, self._take_snapshot),
+                "lease": (verbs.OfSandbox, self._lease),
+                "events": (verbs.ReadEvents, self._events),
+            }
+        )
+
+    async def _ping(self, params: verbs.Nothing) -> dict[str, Any]:
+        return self._roster.status()
+
+    async def _adopt(self, params: verbs.AdoptSpec) -> Any:
+        request = RequestRef(
+            request_id=params.request_id, verb="create", fingerprint=params.request_fingerprint
+        )
+        known = await self._known_answer(request)
+        if known is not None:
+            return known
+        machine = self._roster.find(params.sandbox_id)
+        if machine is None:
+            machine = self._roster.add(params)
+            return await _bounded(machine.ask(ev.StartRequested(request=request)), machine.record)
+        return await self._join_or_ask(machine, ev.StartRequested(request=request), request)
+
+    async def _describe(self, params: verbs.OfSandbox) -> SandboxView:
+        return sandbox_view(await self._record(params.sandbox_id))
+
+    async def _start(self, params: verbs.ChangeSandbox) -> Any:
+        request = _request(params, verb="start")
+        return await self._change(params, ev.StartRequested(request=request), request)
+
+    async def _pause(self, params: verbs.ChangeSandbox) -> Any:
+        request = _request(params, verb="pause")
+        return await self._change(params, ev.PauseRequested(request=request), request)
+
+    async def _resume(self, params: verbs.ChangeSandbox) -> Any:
+        request = _request(params, verb="resume")
+        return await self._change(params, ev.ResumeRequested(request=request), request)
+
+    async def _destroy(self, params: verbs.ChangeSandbox) -> Any:
+        request = _request(params, verb="destroy")
+        return await self._change(params, ev.DestroyRequested(request=request), request)
+
+    async def _stop(self, params: verbs.StopSandbox) -> Any:
+        request = _request(params, verb="stop")
+        snapshot_id = new_snapshot_id(self._ports.new_token())
+        event = ev.StopRequested(request=request, keep=params.keep, snapshot_id=snapshot_id)
+        return await self._change(params, event, request)
+
+    async def _resize(self, params: verbs.ResizeSandbox) -> Any:
+        check_size(params.size, policy=self._policy, machine=self._machine_facts)
+        request = _request(params, verb="resize")
+        return await self._change(params, ev.ResizeRequested(request=request, size=params.size), request)
+
+    async def _take_snapshot(self, params: verbs.TakeSnapshot) -> Any:
+        request = _request(params, verb="take_snapshot")
+        event = ev.SnapshotRequested(
+            request=request,
+            snapshot_id=new_snapshot_id(self._ports.new_token()),
+            name=params.name,
+            keep_s=params.keep_s or self._policy.snapshot_keep_s,
+        )
+        return await self._change(params, event, request)
+
+    async def _lease(self, params: verbs.OfSandbox) -> Lease:
+        record = await self._record(params.sandbox_id)
+        machine = self._roster.find(params.sandbox_id)
+        if machine is not None and record.phase in _PASSING:
+            record = await machine.settled(timeout_s=LEASE_WAIT_S)
+        if record.phase is not Phase.RUNNING or record.birth_id is None:
+            raise _no_lease(record)
+        return Lease(
+            sandbox_id=record.sandbox_id,
+            control_path=str(self._roster.control_path(record.birth_id)),
+            birth_id=record.birth_id,
+            generation=record.generation,
+            epoch=self._roster.epoch,
+        )
+
+    async def _events(self, params: verbs.ReadEvents) -> dict[str, Any]:
+        if params.sandbox_id is not None:
+            await self._record(params.sandbox_id)
+        found = await self._read_events(params)
+        if not found and params.wait_s:
+            await self._roster.wait_for_news(timeout_s=params.wait_s)
+            found = await self._read_events(params)
+        return {"events": found, "cursor": found[-1].seq if found else params.after}
+
+    async def _read_events(self, params: verbs.ReadEvents) -> list[EventView]:
+        lines = await self._journal.events(params.sandbox_id, after_seq=params.after, limit=params.limit)
+        return [
+            EventView(
+                seq=line.seq, sandbox_id=line.sandbox_id, at=line.at, kind=line.kind, details=line.details
+            )
+            for line in lines
+        ]
+
+    async def _change(self, params: verbs.ChangeSandbox, event: ev.Request, request: RequestRef) -> Any:
+        known = await self._known_answer(request)
+        if known is not None:
+            return known
+        machine = self._roster.find(params.sandbox_id)
+        if machine is not None:
+            return await self._join_or_ask(machine, event, request)
+        record = await self._record(params.sandbox_id)
+        if isinstance(event, ev.DestroyRequested):
+            return sandbox_view(record)
+        raise _destroyed(record)
+
+    async def _join_or_ask(self, machine: SandboxMachine, event: ev.Request, request: RequestRef) -> Any:
+        joined = machine.joined(request)
+        if joined is not None:
+            return await _bounded(asyncio.shield(joined), machine.record)
+        return await _bounded(machine.ask(event), machine.record)
+
+    async def _known_answer(self, request: RequestRef) -> Any:
+        answer = await self._journal.answer(request.request_id, tenant_id=DEFAULT_TENANT)
+        if answer is None:
+            return None
+        known = RequestRef(request_id=answer.request_id, verb=answer.verb, fingerprint=answer.fingerprint)
+        check_same(request, known)
+        if answer.is_error:
+            raise error_from_wire(answer.document)
+        return answer.document
+
+    async def _record(self, sandbox_id: SandboxId) -> SandboxRecord:
+        machine = self._roster.find(sandbox_id)
+        record = machine.record if machine is not None else await self._journal.record(sandbox_id)
+        if record is None:
+            raise NotFound(f"there is no sandbox {sandbox_id}", code="sandbox_not_found")
+        return record
+
+
+def _request(params: verbs.ChangeSandbox, *, verb: str) -> RequestRef:
+    return RequestRef(request_id=params.request_id, verb=verb, fingerprint=params.fingerprint())
+
+
+async def _bounded(answer: Any, record: SandboxRecord) -> Any:
+    """Wait for an answer as long as a client may be kept waiting; the work goes on in any case."""
+    try:
+        async with asyncio.timeout(ANSWER_WAIT_S):
+            return await answer
+    except TimeoutError as error:
+        raise Aborted(
+            f"not finished after {ANSWER_WAIT_S:g} s; it goes on",
+            code="in_progress",
+            advice="repeat with the same request id to wait on, or look at the sandbox's events",
+            sandbox_id=record.sandbox_id,
+            admitted="yes",
+            retry_after_s=1.0,
+        ) from error
+
+
+def _no_lease(record: SandboxRecord) -> FailedPrecondition | NotFound:
+    if record.phase in _GONE:
+        return _destroyed(record)
+    codes = {Phase.PAUSED: "sandbox_paused", Phase.FAILED: "sandbox_failed"}
+    advice = {Phase.PAUSED: "resume it first", Phase.FAILED: "see evidence; start it again"}
+    evidence = record.evidence.model_dump(mode="json") if record.evidence else None
+    return FailedPrecondition(
+        f"the sandbox is {record.phase.value}, nothing can run in it",
+        code=codes.get(record.phase, "sandbox_not_running"),
+        advice=advice.get(record.phase, "start it first"),
+        sandbox_id=record.sandbox_id,
+        details={"phase": record.phase.value, "generation": record.generation, "evidence": evidence},
+    )
+
+
+def _destroyed(record: SandboxRecord) -> NotFound:
+    return NotFound(
+        "the sandbox was destroyed",
+        code="sandbox_destroyed",
+        advice="create a new one, or fork one of its snapshots",
+        sandbox_id=record.sandbox_id,
+        details={"phase": record.phase.value},
+    )

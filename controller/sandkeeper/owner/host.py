@@ -1,0 +1,196 @@
+"""One owner process: everything an incarnation opens, in order, and closes again.
+
+Owns composition only. Runs on one event loop; whoever embeds it (the Ray actor, a test, a bench) calls
+`start`, then `call` or the control socket, then `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from sandkeeper.containers.boxd_binary import install as install_boxd
+from sandkeeper.containers.engine import Engine, RuntimeSettings
+from sandkeeper.containers.factory import open_engine
+from sandkeeper.control.server import ControlServer, VerbTable
+from sandkeeper.core.admission import MachineFacts
+from sandkeeper.core.commands import LaunchRuntime
+from sandkeeper.core.errors import FailedPrecondition
+from sandkeeper.core.ids import DEFAULT_TENANT, BirthId, OwnerId, SandboxId
+from sandkeeper.core.record import SandboxRecord
+from sandkeeper.owner.boxes import RealBoxes
+from sandkeeper.owner.config import Config
+from sandkeeper.owner.dispatch import OwnerVerbs
+from sandkeeper.owner.fence import fence
+from sandkeeper.owner.identity import Identity, load_identity
+from sandkeeper.owner.launch import Launcher
+from sandkeeper.owner.roster import Roster
+from sandkeeper.owner.runner import EngineRunner
+from sandkeeper.owner.snapshots import Snapshotter
+from sandkeeper.ports import Ports
+from sandkeeper.store.journal import OwnerJournal
+
+log = structlog.get_logger(__name__)
+
+OWNER_OOM_SCORE_ADJ = -500
+
+
+class OwnerHost:
+    """One incarnation of one owner."""
+
+    def __init__(
+        self, owner_id: OwnerId, *, config: Config, ports: Ports, fatal: Callable[[str], None]
+    ) -> None:
+        self._owner_id = owner_id
+        self._config = config
+        self._ports = ports
+        self._fatal = fatal
+        self._stack = AsyncExitStack()
+        self._table: VerbTable | None = None
+        self._notes: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        """Fence, open the journal, recover every sandbox, and answer. Verbs wait for their sandbox's recovery.
+
+        Raises:
+            SandkeeperError: It could not become the owner; the process must end.
+        """
+        protect_from_oom()
+        config, paths = self._config, self._config.paths.owner(self._owner_id)
+        identity = load_identity(config.paths.machine, ports=self._ports)
+        fenced = await fence(self._owner_id, config=config, ports=self._ports)
+        self._stack.callback(fenced.lock.release)
+        journal = OwnerJournal(paths.journal, machine_id=identity.machine_id, lock=fenced.lock)
+        await journal.open()
+        self._stack.push_async_callback(journal.close)
+        engine = open_engine(
+            config.engine,
+            installation_id=identity.installation_id,
+            ports=self._ports,
+            state_dir=config.state_dir,
+            environment=os.environ,
+        )
+        self._stack.push_async_callback(engine.close)
+        boxes = RealBoxes(
+            config.state_dir,
+            epoch=fenced.epoch,
+            ports=self._ports,
+            on_impostor=lambda birth_id, pid, count: self._note_impostor(
+                journal, roster, birth_id, pid, count
+            ),
+        )
+        self._stack.push_async_callback(boxes.close)
+        roster = Roster(
+            owner_id=self._owner_id,
+            machine_id=identity.machine_id,
+            epoch=fenced.epoch,
+            capacity=config.sandboxes_per_owner,
+            journal=journal,
+            engine=engine,
+            runner=self._runner(engine, boxes, identity=identity),
+            boxes=boxes,
+            ports=self._ports,
+            fatal=self._fatal,
+        )
+        self._stack.push_async_callback(roster.close)
+        count = await roster.load()
+        facts = machine_facts()
+        self._table = OwnerVerbs(
+            roster, journal=journal, policy=config.policy, machine_facts=facts, ports=self._ports
+        ).table()
+        server = ControlServer(paths.control_socket, table=self._table)
+        await server.start()
+        self._stack.push_async_callback(server.close)
+        audit = self._ports.spawn(self._audit(roster), name=f"audit {self._owner_id}")
+        self._stack.callback(audit.cancel)
+        log.info("owner_started", owner_id=self._owner_id, epoch=fenced.epoch, sandboxes=count)
+
+    async def call(self, verb: str, payload: Any) -> Any:
+        """Run one verb of the dispatch table, for callers in this process.
+
+        Raises:
+            FailedPrecondition: `owner_not_started`.
+            SandkeeperError: What the verb raises.
+        """
+        if self._table is None:
+            raise FailedPrecondition("the owner is still starting", code="owner_not_started")
+        return await self._table.call(verb, payload)
+
+    async def close(self) -> None:
+        """Close everything in reverse order; containers and commands inside go on. Repeating is safe."""
+        self._table = None
+        await self._stack.aclose()
+
+    def _runner(self, engine: Engine, boxes: RealBoxes, *, identity: Identity) -> EngineRunner:
+        boxd = install_boxd(self._config.state_dir)
+
+        def settings_for(record: SandboxRecord, command: LaunchRuntime) -> RuntimeSettings:
+            return RuntimeSettings(
+                birth_id=command.birth_id,
+                installation_id=identity.installation_id,
+                image_id=command.boot.image_id,
+                size=command.size,
+                boxd_dir=str(boxd.path.parent),
+                run_dir=str(boxes.run_folder(command.birth_id)),
+            )
+
+        return EngineRunner(
+            engine=engine,
+            boxes=boxes,
+            launcher=Launcher(engine=engine, boxes=boxes, settings_for=settings_for, ports=self._ports),
+            snapshotter=Snapshotter(
+                engine=engine,
+                boxes=boxes,
+                installation_id=identity.installation_id,
+                max_snapshot_bytes=self._config.policy.max_snapshot_bytes,
+                ports=self._ports,
+            ),
+            ports=self._ports,
+        )
+
+    async def _audit(self, roster: Roster) -> None:
+        while True:
+            await self._ports.sleep(self._config.audit_s)
+            await roster.audit()
+
+    def _note_impostor(
+        self, journal: OwnerJournal, roster: Roster, birth_id: BirthId, pid: int, count: int
+    ) -> None:
+        sandbox_id = roster.claimed_by(birth_id)
+        if sandbox_id is None:
+            return
+        work = self._write_note(journal, sandbox_id, {"birth_id": birth_id, "pid": pid, "count": count})
+        task = self._ports.spawn(work, name=f"impostor {birth_id}")
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+
+    async def _write_note(
+        self, journal: OwnerJournal, sandbox_id: SandboxId, details: dict[str, Any]
+    ) -> None:
+        await journal.note(
+            sandbox_id,
+            tenant_id=DEFAULT_TENANT,
+            kind="box_impostor",
+            at=self._ports.clock.now(),
+            details=details,
+        )
+
+
+def machine_facts() -> MachineFacts:
+    """Return what this machine has, as the kernel says."""
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return MachineFacts(cpu_count=os.cpu_count() or 1, memory_bytes=pages * page_bytes)
+
+
+def protect_from_oom() -> None:
+    """Make this process the last one the kernel picks when memory runs out, where it may."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(OWNER_OOM_SCORE_ADJ))
+    except PermissionError:
+        log.warning("oom_protection_missing", pid=os.getpid())

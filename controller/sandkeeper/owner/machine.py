@@ -1,0 +1,406 @@
+"""One sandbox: its mailbox, and the loop that steps, commits, then acts.
+
+Owns the order of things: an event is stepped, the new record is durable, and only then is its command
+performed and its answer given. Never decides (that is `core.lifecycle`), never talks to an engine or a box
+(that is the runner). One loop per sandbox handles one event at a time, so there is no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import structlog
+
+from sandkeeper.core import commands as cmd
+from sandkeeper.core import events as ev
+from sandkeeper.core.errors import Internal, SandkeeperError, Unavailable
+from sandkeeper.core.lifecycle import Move, Quiet, Stamp, Unmoved, step
+from sandkeeper.core.observation import RuntimeObservation
+from sandkeeper.core.record import Phase, RequestRef, SandboxRecord, SnapshotRecord
+from sandkeeper.core.recovery import Correction, Recovery, recover
+from sandkeeper.core.views import sandbox_view, snapshot_view
+from sandkeeper.owner.waiters import Waiters
+from sandkeeper.ports import Ports
+from sandkeeper.store.contract import Journal
+from sandkeeper.store.entries import Answer, JournalEntry
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.5
+MAX_RETRY_S = 5.0
+_WATCHED = (Phase.RUNNING, Phase.PAUSED, Phase.SNAPSHOTTING)
+
+
+class Runner(Protocol):
+    """Performs commands and looks at runtimes; the only thing a machine can do to the world."""
+
+    async def perform(self, record: SandboxRecord, command: cmd.Command) -> ev.Reply:
+        """Perform one command; ends in exactly one reply, failures included. Idempotent by names."""
+        ...
+
+    async def observe(self, record: SandboxRecord) -> RuntimeObservation | None:
+        """Look at the claimed runtime.
+
+        Raises:
+            Unavailable: The engine cannot be asked now.
+        """
+        ...
+
+    async def correct(self, record: SandboxRecord, correction: Correction) -> None:
+        """Bring a live container back to what the record says.
+
+        Raises:
+            SandkeeperError: It could not be done; the next check tries again.
+        """
+        ...
+
+    async def wait_lost(self, record: SandboxRecord) -> ev.RuntimeLost:
+        """Return when the runtime of the record's generation has ended."""
+        ...
+
+
+class _Check:
+    """Mailbox entry: compare record and reality."""
+
+
+class _Retire:
+    """Mailbox entry: the sandbox is destroyed, end the loop."""
+
+
+_RETIRE = _Retire()
+
+
+class SandboxMachine:
+    """The state machine of one sandbox, driven by its mailbox."""
+
+    def __init__(
+        self,
+        record: SandboxRecord,
+        *,
+        journal: Journal,
+        runner: Runner,
+        ports: Ports,
+        on_commit: Callable[[SandboxMachine], None],
+    ) -> None:
+        self.record = record
+        self._on_commit = on_commit
+        self._journal = journal
+        self._runner = runner
+        self._ports = ports
+        self._waiters = Waiters()
+        self._mailbox: deque[Any] = deque()
+        self._deferred: list[Any] = []
+        self._mail = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._loop_task: asyncio.Task[Any] | None = None
+        self._performing: asyncio.Task[Any] | None = None
+        self._watching: asyncio.Task[Any] | None = None
+        self._watched_generation = 0
+        self._lifetime: asyncio.Task[Any] | None = None
+        self._log = log.bind(sandbox_id=record.sandbox_id)
+
+    def start(self, *, is_recovered: bool) -> asyncio.Task[Any]:
+        """Start the loop and return its task. A record read back from the journal is first compared with reality.
+
+        The task ends only by `close`, or with an error after which the owner must not go on.
+        """
+        if self.record.pending_request is not None:
+            _ = self._waiters.expect(self.record.pending_request)
+        if is_recovered:
+            self._mailbox.append(_Check())
+            self._mail.set()
+        name = f"machine {self.record.sandbox_id}"
+        self._loop_task = self._ports.spawn(self._run(), name=name)
+        if self.record.spec.lifetime_s is not None:
+            self._lifetime = self._ports.spawn(self._expire(self.record.spec.lifetime_s), name=f"{name} life")
+        return self._loop_task
+
+    async def close(self) -> None:
+        """End the loop and what it performs, without changing anything durable."""
+        tasks = [self._loop_task, self._performing, self._watching, self._lifetime]
+        running = [task for task in tasks if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        self._waiters.fail_all(_closing(self.record))
+
+    def retire(self) -> None:
+        """End the loop of a destroyed sandbox once everybody who waits has been answered."""
+        self._mailbox.append(_RETIRE)
+        self._mail.set()
+
+    def joined(self, request: RequestRef) -> asyncio.Future[Any] | None:
+        """Return the answer-to-be of a request already in progress here.
+
+        Raises:
+            AlreadyExists: `request_id_conflict`.
+        """
+        return self._waiters.join(request)
+
+    async def ask(self, event: ev.Request) -> Any:
+        """Hand in a request and wait for its answer, a JSON document. The wait may be cancelled freely.
+
+        Raises:
+            SandkeeperError: The request was refused, or begun and failed.
+        """
+        if event.request is None:
+            raise Internal("a request without a request id was handed in")
+        answer = self._waiters.expect(event.request)
+        self.tell(event)
+        return await asyncio.shield(answer)
+
+    def tell(self, event: ev.Event) -> None:
+        """Put an event into the mailbox."""
+        self._mailbox.append(event)
+        self._mail.set()
+
+    def check(self) -> None:
+        """Have record and reality compared, after what is in the mailbox already."""
+        if not any(isinstance(item, _Check) for item in self._mailbox):
+            self._mailbox.append(_Check())
+            self._mail.set()
+
+    async def settled(self, *phases: Phase, timeout_s: float) -> SandboxRecord:
+        """Wait until no command is pending and the phase is one of `phases` (any, when none is given).
+
+        Returns:
+            The record when it is so, or when the time is over: the caller looks at it.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.record.pending is not None or (phases and self.record.phase not in phases):
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return self.record
+
+    async def _run(self) -> None:
+        while True:
+            while not self._mailbox:
+                self._mail.clear()
+                await self._mail.wait()
+            item = self._mailbox.popleft()
+            if item is _RETIRE:
+                if self._lifetime is not None:
+                    self._lifetime.cancel()
+                return
+            if isinstance(item, _Check):
+                await self._compare()
+            else:
+                await self._handle(item)
+
+    async def _handle(self, event: ev.Event) -> None:
+        stamp = Stamp(at=self._ports.clock.now(), token=self._ports.new_token())
+        outcome = step(self.record, event, stamp)
+        if isinstance(outcome, Move):
+            await self._move(event, outcome)
+            return
+        await self._stay(event, outcome)
+
+    async def _stay(self, event: ev.Event, outcome: Unmoved) -> None:
+        request = event.request if isinstance(event, ev.REQUESTS) else None
+        if outcome.quiet is Quiet.DEFERRED:
+            self._deferred.append(event)
+        elif outcome.quiet is Quiet.STALE:
+            self._log.info("event_stale", kind=event.kind, phase=self.record.phase)
+        elif request is not None and outcome.error is not None:
+            outcome.error.request_id = request.request_id
+            self._waiters.resolve(request.request_id, outcome.error)
+        elif request is not None:
+            answer = self._answer(request, None, None)
+            try:
+                await self._commit(event, kind=f"{event.kind}_already", answers=(answer,), snapshot=None)
+            except SandkeeperError as error:
+                self._refuse(event, error)
+                return
+            self._waiters.resolve(request.request_id, answer.document)
+
+    async def _move(self, event: ev.Event, move: Move) -> None:
+        before = self.record
+        answers = tuple(
+            self._answer(settled.request, settled.error, move.snapshot, record=move.record)
+            for settled in move.settled
+        )
+        try:
+            await self._commit(
+                event, kind=event.kind, answers=answers, snapshot=move.snapshot, record=move.record
+            )
+        except SandkeeperError as error:
+            self._refuse(event, error)
+            return
+        self._log.info(
+            "phase_moved",
+            kind=event.kind,
+            before=before.phase,
+            after=move.record.phase,
+            generation=move.record.generation,
+        )
+        for answer, settled in zip(answers, move.settled, strict=True):
+            self._waiters.resolve(settled.request.request_id, settled.error or answer.document)
+        self._after_commit(move.command)
+
+    def _refuse(self, event: ev.Event, error: SandkeeperError) -> None:
+        if error.admitted == "unknown":
+            raise error
+        if isinstance(event, ev.REQUESTS) and event.request is not None:
+            self._waiters.resolve(event.request.request_id, error)
+
+    def _after_commit(self, command: cmd.Command | None) -> None:
+        if command is not None:
+            self._perform(command)
+        self._watch()
+        if self.record.pending is None and self._deferred:
+            self._mailbox.extendleft(reversed(self._deferred))
+            self._deferred.clear()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _commit(
+        self,
+        event: ev.Event,
+        *,
+        kind: str,
+        answers: tuple[Answer, ...],
+        snapshot: SnapshotRecord | None,
+        record: SandboxRecord | None = None,
+    ) -> None:
+        """Make a step durable. A fact is retried until it is; a request that cannot be stored is refused.
+
+        Raises:
+            SandkeeperError: The event is a request and the journal did not take it: nothing has changed. With
+                `admitted` "unknown" the journal is closed for good: the loop ends, and with it the owner.
+        """
+        entry = JournalEntry(
+            record=record or self.record,
+            event=event,
+            kind=kind,
+            at=self._ports.clock.now(),
+            details=_details(event, record or self.record),
+            snapshot=snapshot,
+            answers=answers,
+        )
+        delay_s = RETRY_S
+        while True:
+            try:
+                await self._journal.commit(entry)
+                break
+            except SandkeeperError as error:
+                self._log.exception("commit_failed", kind=kind, code=error.code)
+                if error.admitted == "unknown" or isinstance(event, ev.REQUESTS):
+                    raise
+                await self._ports.sleep(delay_s)
+                delay_s = min(MAX_RETRY_S, delay_s * 2)
+        self.record = entry.record
+        self._on_commit(self)
+
+    def _answer(
+        self,
+        request: RequestRef,
+        error: SandkeeperError | None,
+        snapshot: SnapshotRecord | None,
+        *,
+        record: SandboxRecord | None = None,
+    ) -> Answer:
+        if error is not None:
+            document = error.to_wire()
+        elif snapshot is not None and request.verb == "take_snapshot":
+            document = snapshot_view(snapshot).model_dump(mode="json")
+        else:
+            document = sandbox_view(record or self.record).model_dump(mode="json")
+        return Answer(
+            tenant_id=self.record.tenant_id,
+            request_id=request.request_id,
+            verb=request.verb,
+            fingerprint=request.fingerprint,
+            is_error=error is not None,
+            document=document,
+            at=self._ports.clock.now(),
+        )
+
+    def _perform(self, command: cmd.Command) -> None:
+        superseded = self._performing
+        self._performing = self._ports.spawn(
+            self._perform_after(superseded, command), name=f"{command.kind} {command.command_id}"
+        )
+
+    async def _perform_after(self, superseded: asyncio.Task[Any] | None, command: cmd.Command) -> None:
+        if superseded is not None and not superseded.done():
+            superseded.cancel()
+            await asyncio.gather(superseded, return_exceptions=True)
+        self.tell(await self._runner.perform(self.record, command))
+
+    def _watch(self) -> None:
+        is_wanted = self.record.phase in _WATCHED and not self.record.is_kept
+        if self._watching is not None and not (
+            is_wanted and self._watched_generation == self.record.generation
+        ):
+            self._watching.cancel()
+            self._watching = None
+        if is_wanted and self._watching is None:
+            self._watched_generation = self.record.generation
+            self._watching = self._ports.spawn(
+                self._wait_lost(self.record), name=f"watch {self.record.birth_id}"
+            )
+
+    async def _wait_lost(self, record: SandboxRecord) -> None:
+        self.tell(await self._runner.wait_lost(record))
+
+    async def _expire(self, lifetime_s: float) -> None:
+        age_s = (self._ports.clock.now() - self.record.created_at).total_seconds()
+        await self._ports.sleep(max(0.0, lifetime_s - age_s))
+        self.tell(ev.DestroyRequested(reason="lifetime"))
+
+    async def _compare(self) -> None:
+        """Look at the engine until it answers, then do what `core.recovery` says."""
+        if self.record.pending is not None and self._performing is not None and not self._performing.done():
+            return
+        delay_s = RETRY_S
+        while True:
+            try:
+                seen = await self._runner.observe(self.record) if self.record.birth_id else None
+                found = recover(self.record, seen)
+                await self._apply(found)
+                return
+            except Unavailable as error:
+                self._log.warning("engine_silent", code=error.code, message=error.message)
+                await self._ports.sleep(delay_s)
+                delay_s = min(MAX_RETRY_S, delay_s * 2)
+            except SandkeeperError as error:
+                self._log.error("correction_failed", code=error.code, message=error.message)
+                break
+        self._watch()
+
+    async def _apply(self, found: Recovery) -> None:
+        if found.correction is not None:
+            await self._runner.correct(self.record, found.correction)
+        for event in found.events:
+            await self._handle(event)
+        if found.perform is not None:
+            self._perform(found.perform)
+        if found.events:
+            self.check()
+        self._watch()
+
+
+def _closing(record: SandboxRecord) -> Unavailable:
+    return Unavailable(
+        "the owner is closing",
+        code="owner_closing",
+        advice="repeat with the same request id",
+        sandbox_id=record.sandbox_id,
+        admitted="unknown",
+        retry_after_s=1.0,
+    )
+
+
+def _details(event: ev.Event, record: SandboxRecord) -> dict[str, Any]:
+    details: dict[str, Any] = event.model_dump(mode="json", exclude={"kind", "request"}, exclude_none=True)
+    details |= {"phase": record.phase.value, "generation": record.generation}
+    if isinstance(event, ev.RuntimeRemoved) and isinstance(record.pending, cmd.LaunchRuntime):
+        details |= {"boot_snapshot": record.boot.snapshot_id}
+        if record.last_snapshot_at is not None:
+            details |= {"snapshot_taken_at": record.last_snapshot_at.isoformat()}
+    return details

@@ -1,0 +1,47 @@
+"""The Ray of one installation: a head on loopback, for the directory and the owners only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import ray
+
+from sandkeeper.owner.actor import DIRECTORY_NAME, NAMESPACE, SandboxDirectory, actor_options, node_resource
+from sandkeeper.owner.config import Config
+
+OBJECT_STORE_BYTES = 80 * 1024 * 1024
+
+
+class RayCluster:
+    """Starts and stops Ray in this process. All calls block."""
+
+    def __init__(self, config: Config, *, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+
+    def start(self) -> None:
+        """Start a Ray head and the directory actor in it.
+
+        Ray's memory monitor is off: admission bounds memory, and an owner must not be picked.
+        """
+        os.environ["RAY_memory_monitor_refresh_ms"] = "0"
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        node = node_resource(self._config)
+        ray.init(
+            include_dashboard=False,
+            namespace=NAMESPACE,
+            num_cpus=1,
+            resources={node: 1},
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            _temp_dir=str(self._folder),
+            _node_ip_address="127.0.0.1",
+        )
+        options = actor_options(DIRECTORY_NAME, node=node)
+        directory = ray.remote(SandboxDirectory).options(**options).remote(self._config.model_dump_json())
+        ray.get(directory.ready.remote(), timeout=60)
+
+    def stop(self) -> None:
+        """Stop Ray with all actors; containers go on."""
+        ray.shutdown()

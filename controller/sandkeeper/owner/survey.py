@@ -1,0 +1,132 @@
+"""What all owners' files say, read by the directory: the owners' records are the truth, also while one is down.
+
+Owns read-only views of the owners' journals. Never writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sandkeeper.containers.reaper import KnownNames
+from sandkeeper.core.errors import error_from_wire
+from sandkeeper.core.ids import DEFAULT_TENANT, OwnerId, RequestId, SandboxId, SnapshotId
+from sandkeeper.core.record import Phase, SandboxRecord, SnapshotRecord
+from sandkeeper.owner.config import StatePaths
+from sandkeeper.store.reader import OwnerReader
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSnapshot:
+    """A snapshot and the catalogue name its sandbox was created under."""
+
+    snapshot: SnapshotRecord
+    image: str
+
+
+class Survey:
+    """Readers of every owner's journal, opened when first needed."""
+
+    def __init__(self, paths: StatePaths) -> None:
+        self._paths = paths
+        self._readers: dict[OwnerId, OwnerReader] = {}
+
+    async def record(self, sandbox_id: SandboxId, *, owner_id: OwnerId) -> SandboxRecord | None:
+        """Return one record, a destroyed one too; None when its owner never stored it."""
+        reader = await self._reader(owner_id)
+        return None if reader is None else await reader.record(sandbox_id)
+
+    async def answer(self, request_id: RequestId, *, owner_id: OwnerId) -> dict[str, Any] | None:
+        """Return the answer that owner gave to a request, or None when it has not answered.
+
+        Raises:
+            SandkeeperError: The answer was an error.
+        """
+        reader = await self._reader(owner_id)
+        answer = None if reader is None else await reader.answer(request_id, tenant_id=DEFAULT_TENANT)
+        if answer is not None and answer.is_error:
+            raise error_from_wire(answer.document)
+        return None if answer is None else answer.document
+
+    async def records(self, owners: list[OwnerId]) -> list[SandboxRecord]:
+        """Return all records that are not destroyed, of these owners, oldest first."""
+        found: list[SandboxRecord] = []
+        for owner_id in owners:
+            reader = await self._reader(owner_id)
+            if reader is not None:
+                found += await reader.records()
+        return sorted(found, key=lambda record: record.created_at)
+
+    async def snapshots(self, owners: list[OwnerId]) -> list[SnapshotRecord]:
+        """Return all committed snapshots, of these owners, oldest first; deleted ones too."""
+        found: list[SnapshotRecord] = []
+        for owner_id in owners:
+            reader = await self._reader(owner_id)
+            if reader is not None:
+                found += await reader.snapshots()
+        return sorted(found, key=lambda snapshot: snapshot.created_at)
+
+    async def snapshot(self, snapshot_id: SnapshotId, owners: list[OwnerId]) -> FoundSnapshot | None:
+        """Return one committed snapshot and its image's name, wherever it is."""
+        for owner_id in owners:
+            reader = await self._reader(owner_id)
+            snapshot = None if reader is None else await reader.snapshot(snapshot_id)
+            if reader is None or snapshot is None:
+                continue
+            source = await reader.record(snapshot.sandbox_id)
+            if source is not None:
+                return FoundSnapshot(snapshot, source.spec.image)
+        return None
+
+    async def users(self, snapshot_id: SnapshotId, owners: list[OwnerId]) -> list[SandboxId]:
+        """Return the sandboxes that stand on a snapshot now, or would at their next launch."""
+        return [
+            record.sandbox_id
+            for record in await self.records(owners)
+            if record.phase is not Phase.DESTROYED and snapshot_id in _stands_on(record)
+        ]
+
+    async def known_names(self, owners: list[OwnerId], deleted: frozenset[SnapshotId]) -> KnownNames:
+        """Return every engine name the records claim; read it after the engine was listed."""
+        births, given_up, pending, snapshots = set(), set(), set(), set()
+        for owner_id in owners:
+            reader = await self._reader(owner_id)
+            if reader is None:
+                continue
+            claims = await reader.claims()
+            births |= claims.births
+            given_up |= claims.given_up
+            pending |= claims.pending
+            snapshots |= {snapshot.snapshot_id for snapshot in await reader.snapshots()}
+            for record in await reader.records():
+                if record.pending is not None and record.pending.kind == "commit_snapshot":
+                    snapshots.add(record.pending.snapshot_id)
+        return KnownNames(
+            births=frozenset(births),
+            given_up=frozenset(given_up),
+            pending=frozenset(pending),
+            snapshots=frozenset(snapshots) - deleted,
+        )
+
+    async def close(self) -> None:
+        """Close all readers. Repeating is safe."""
+        while self._readers:
+            await self._readers.popitem()[1].close()
+
+    async def _reader(self, owner_id: OwnerId) -> OwnerReader | None:
+        """Return a reader, or None for an owner that has not made its file yet."""
+        known = self._readers.get(owner_id)
+        if known is not None:
+            return known
+        path = self._paths.owner(owner_id).journal
+        if not path.exists():
+            return None
+        reader = OwnerReader(path)
+        await reader.open()
+        self._readers[owner_id] = reader
+        return reader
+
+
+def _stands_on(record: SandboxRecord) -> set[SnapshotId | None]:
+    runtime = record.runtime_boot.snapshot_id if record.runtime_boot and record.birth_id else None
+    return {record.boot.snapshot_id, runtime}
