@@ -12,12 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
-
-from sandkeeper.core.errors import AlreadyExists, FailedPrecondition, NotFound
+from sandkeeper.core.errors import FailedPrecondition, NotFound
 from sandkeeper.core.ids import DEFAULT_TENANT, MachineId, OwnerId, SandboxId, SnapshotId, TenantId
 from sandkeeper.ports import Ports
-from sandkeeper.store import schema
+from sandkeeper.store import reservations, schema
 from sandkeeper.store.catalogue_entries import (
     CatalogueImage,
     OwnerRow,
@@ -28,7 +26,7 @@ from sandkeeper.store.catalogue_entries import (
     TombstoneState,
 )
 from sandkeeper.store.catalogue_reader import CatalogueReader
-from sandkeeper.store.catalogue_rows import from_row, to_row
+from sandkeeper.store.catalogue_rows import select_one, to_row
 from sandkeeper.store.committer import Committer
 from sandkeeper.store.contract import WriterLock
 from sandkeeper.store.entries import moment_text
@@ -43,15 +41,8 @@ _RAISE = (
     "UPDATE owners SET epoch = epoch + 1, pid = :pid, start_ticks = :start_ticks WHERE owner_id = :owner_id"
     " RETURNING epoch"
 )
-_RESERVE = insert(schema.reservations)
-_BY_REQUEST = "SELECT * FROM reservations WHERE tenant_id = :tenant_id AND request_id = :request_id"
-_BY_NAME = "SELECT sandbox_id FROM reservations WHERE tenant_id = :tenant_id AND name = :name AND released_at IS NULL"
-_RELEASE = "UPDATE reservations SET released_at = :at WHERE sandbox_id = :sandbox_id AND released_at IS NULL"
-_RESIZE = (
-    "UPDATE reservations SET memory_mib = :memory_mib WHERE sandbox_id = :sandbox_id AND released_at IS NULL"
-)
-_PRUNE = "DELETE FROM reservations WHERE released_at < :before"
-_PUT_TOMBSTONE = upsert(schema.tombstones)
+_PUT_TOMBSTONE = f"{upsert(schema.tombstones)} WHERE tombstones.state != '{TombstoneState.DELETED.value}'"
+_TOMBSTONE = "SELECT * FROM tombstones WHERE snapshot_id = :snapshot_id"
 _PUT_IMAGE = upsert(schema.images)
 _DROP_IMAGE = "DELETE FROM images WHERE tenant_id = :tenant_id AND name = :name"
 _NEXT_POLICY = "SELECT coalesce(max(version), 0) + 1 FROM policies"
@@ -95,11 +86,12 @@ class Catalogue(CatalogueReader):
 
     async def add_owner(self, owner_id: OwnerId) -> OwnerRow:
         """Make an owner known at epoch 0, or return it as it is. Safe to repeat."""
-        row = to_row(OwnerRow(machine_id=self._machine_id, owner_id=owner_id, created_at=self._clock.now()))
+        made = OwnerRow(machine_id=self._machine_id, owner_id=owner_id, created_at=self._clock.now())
+        row = to_row(made)
 
         def work(connection: sqlite3.Connection) -> OwnerRow:
             connection.execute(_ADD_OWNER, row)
-            return _one(connection, _OWNER, row, model=OwnerRow)
+            return select_one(connection, _OWNER, row, model=OwnerRow) or made
 
         return await self._write(work, kind="owner_added", subject=owner_id)
 
@@ -125,18 +117,11 @@ class Catalogue(CatalogueReader):
         Raises:
             AlreadyExists: `request_id_conflict` for another fingerprint under the id, or `name_taken`.
         """
-        row = to_row(reservation)
-
-        def work(connection: sqlite3.Connection) -> Reserved:
-            kept = connection.execute(_BY_REQUEST, row).fetchone()
-            if kept is not None:
-                return _repeated(_one(connection, _BY_REQUEST, row, model=Reservation), wanted=reservation)
-            _refuse_taken_name(connection, reservation)
-            connection.execute(_RESERVE, row)
-            return Reserved(reservation, is_new=True)
-
         return await self._write(
-            work, kind="reserved", subject=reservation.sandbox_id, tenant_id=reservation.tenant_id
+            lambda connection: reservations.reserve(connection, reservation),
+            kind="reserved",
+            subject=reservation.sandbox_id,
+            tenant_id=reservation.tenant_id,
         )
 
     async def release(self, sandbox_id: SandboxId) -> bool:
@@ -146,7 +131,7 @@ class Catalogue(CatalogueReader):
         """
         wanted = {"sandbox_id": sandbox_id, "at": moment_text(self._clock.now())}
         return await self._write(
-            lambda connection: connection.execute(_RELEASE, wanted).rowcount == 1,
+            lambda connection: reservations.release(connection, wanted),
             kind="released",
             subject=sandbox_id,
         )
@@ -155,7 +140,7 @@ class Catalogue(CatalogueReader):
         """Change what admission counts for a sandbox; return whether it has an unreleased reservation."""
         wanted = {"sandbox_id": sandbox_id, "memory_mib": memory_mib}
         return await self._write(
-            lambda connection: connection.execute(_RESIZE, wanted).rowcount == 1,
+            lambda connection: reservations.resize(connection, wanted),
             kind="resized",
             subject=sandbox_id,
         )
@@ -164,7 +149,7 @@ class Catalogue(CatalogueReader):
         """Forget reservations released before that moment; return how many."""
         moment = moment_text(before)
         return await self._write(
-            lambda connection: connection.execute(_PRUNE, {"before": moment}).rowcount,
+            lambda connection: reservations.prune(connection, {"before": moment}),
             kind="reservations_pruned",
             subject=moment,
         )
@@ -172,7 +157,10 @@ class Catalogue(CatalogueReader):
     async def put_tombstone(
         self, snapshot_id: SnapshotId, *, state: TombstoneState, tenant_id: TenantId = DEFAULT_TENANT
     ) -> Tombstone:
-        """Mark a snapshot as being deleted, or as deleted. Safe to repeat; never taken back."""
+        """Mark a snapshot as being deleted, or as deleted, and return the mark in force.
+
+        Safe to repeat; never taken back, and a deleted one stays deleted.
+        """
         tombstone = Tombstone(
             tenant_id=tenant_id,
             machine_id=self._machine_id,
@@ -180,10 +168,15 @@ class Catalogue(CatalogueReader):
             state=state,
             at=self._clock.now(),
         )
-        await self._put(
-            tombstone, statement=_PUT_TOMBSTONE, kind=f"snapshot_{state.value}", subject=snapshot_id
+        row = to_row(tombstone)
+
+        def work(connection: sqlite3.Connection) -> Tombstone:
+            connection.execute(_PUT_TOMBSTONE, row)
+            return select_one(connection, _TOMBSTONE, row, model=Tombstone) or tombstone
+
+        return await self._write(
+            work, kind=f"snapshot_{state.value}", subject=snapshot_id, tenant_id=tenant_id
         )
-        return tombstone
 
     async def put_image(
         self, name: str, *, image_id: str, facts: dict[str, Any], tenant_id: TenantId = DEFAULT_TENANT
@@ -197,8 +190,13 @@ class Catalogue(CatalogueReader):
             facts=facts,
             at=self._clock.now(),
         )
-        await self._put(image, statement=_PUT_IMAGE, kind="image_put", subject=name)
-        return image
+        row = to_row(image)
+
+        def work(connection: sqlite3.Connection) -> CatalogueImage:
+            connection.execute(_PUT_IMAGE, row)
+            return image
+
+        return await self._write(work, kind="image_put", subject=name, tenant_id=tenant_id)
 
     async def drop_image(self, name: str, *, tenant_id: TenantId = DEFAULT_TENANT) -> bool:
         """Offer an image no more; return whether it was offered till now."""
@@ -226,14 +224,6 @@ class Catalogue(CatalogueReader):
 
         return await self._write(work, kind="policy_put", subject="policy", tenant_id=tenant_id)
 
-    async def _put(self, model: BaseModel, *, statement: str, kind: str, subject: str) -> None:
-        row = to_row(model)
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(statement, row)
-
-        await self._write(work, kind=kind, subject=subject, tenant_id=row["tenant_id"])
-
     async def _write(
         self,
         work: Callable[[sqlite3.Connection], T],
@@ -257,38 +247,3 @@ class Catalogue(CatalogueReader):
             return value
 
         return await self._committer.commit(with_change)
-
-
-M = TypeVar("M", bound=BaseModel)
-
-
-def _one(connection: sqlite3.Connection, statement: str, row: dict[str, Any], *, model: type[M]) -> M:
-    cursor = connection.execute(statement, row)
-    names = [column[0] for column in cursor.description]
-    return from_row(names, cursor.fetchone(), model=model)
-
-
-def _repeated(kept: Reservation, *, wanted: Reservation) -> Reserved:
-    if kept.fingerprint != wanted.fingerprint:
-        raise AlreadyExists(
-            f"request {wanted.request_id} was made before with other parameters",
-            code="request_id_conflict",
-            advice="use a new request id for a different request",
-            sandbox_id=kept.sandbox_id,
-            request_id=wanted.request_id,
-        )
-    return Reserved(kept, is_new=False)
-
-
-def _refuse_taken_name(connection: sqlite3.Connection, wanted: Reservation) -> None:
-    if wanted.name is None:
-        return
-    taken = connection.execute(_BY_NAME, {"tenant_id": wanted.tenant_id, "name": wanted.name}).fetchone()
-    if taken is not None:
-        raise AlreadyExists(
-            f"the name {wanted.name} is taken by sandbox {taken[0]}",
-            code="name_taken",
-            advice="choose another name, or destroy that sandbox",
-            sandbox_id=taken[0],
-            request_id=wanted.request_id,
-        )

@@ -1,11 +1,12 @@
 """A catalogue model as a row of its table, and back: columns are the model's fields.
 
-Owns the two directions. Never touches a file.
+Owns the two directions. Never writes.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -31,6 +32,15 @@ def from_row(names: Sequence[str], values: Sequence[Any], *, model: type[M]) -> 
         for name, value in zip(names, values, strict=True)
     }
     return model.model_validate(fields)
+
+
+def select_one(
+    connection: sqlite3.Connection, statement: str, parameters: dict[str, Any], *, model: type[M]
+) -> M | None:
+    """Return the one row a query finds, as its model."""
+    cursor = connection.execute(statement, parameters)
+    row = cursor.fetchone()
+    return None if row is None else from_row([column[0] for column in cursor.description], row, model=model)
 
 
 def _column(name: str, value: Any) -> Any:

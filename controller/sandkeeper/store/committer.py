@@ -12,42 +12,26 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from sandkeeper.core.errors import FailedPrecondition, Internal, SandkeeperError, error_from_wire
+from sandkeeper.core.errors import FailedPrecondition, Internal, SandkeeperError
 from sandkeeper.store.database import last_seq, open_for_reading, open_for_writing
 from sandkeeper.store.errors import closed, from_sqlite, is_entry_fault
 from sandkeeper.store.mark import HighWaterMark
 from sandkeeper.store.migrations import Layout
+from sandkeeper.store.outcomes import Outcome, Replies, Waiting, Work, refused
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-"""Statements of one entry; runs on the committer's thread, inside the transaction, and must not wait."""
 
 GROUP_MAX = 256
 """Entries per transaction: bounds the wait of the first and what one full disk refuses together."""
 CHECKPOINT_AFTER = 500
 """Entries between two moves of the log into the database; bounds the log to a few MiB of small entries."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    work: Work[Any]
-    future: asyncio.Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    future: asyncio.Future[Any]
-    value: Any = None
-    error: BaseException | None = None
 
 
 class Committer:
@@ -57,7 +41,7 @@ class Committer:
         self.path = path
         self._layout = layout
         self._mark = HighWaterMark(path)
-        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[None] | None = None
         self._broken: SandkeeperError | None = None
@@ -76,7 +60,7 @@ class Committer:
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
         ended: asyncio.Future[None] = loop.create_future()
-        target = _Replies(loop, log=self._log)
+        target = Replies(loop, log=self._log)
         thread = threading.Thread(
             target=self._run, args=(target, opened, ended), name=f"commit {self.path.name}", daemon=True
         )
@@ -104,7 +88,7 @@ class Committer:
         if self._broken is not None:
             raise self._refusal()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Waiting(work, future))
+        self._queue.put(Waiting(work, future))
         return await future
 
     async def close(self) -> None:
@@ -124,14 +108,14 @@ class Committer:
 
     # ---- the thread
 
-    def _run(self, replies: _Replies, opened: asyncio.Future[None], ended: asyncio.Future[None]) -> None:
+    def _run(self, replies: Replies, opened: asyncio.Future[None], ended: asyncio.Future[None]) -> None:
         try:
             connection = open_for_writing(self.path, layout=self._layout, mark=self._mark)
             self._data_version = _data_version(connection)
         except BaseException as error:  # noqa: BLE001 - raised in the opener
-            replies.send([_Outcome(opened, error=error)])
+            replies.send([Outcome(opened, error=error)])
             return
-        replies.send([_Outcome(opened)])
+        replies.send([Outcome(opened)])
         while group := self._take():
             try:
                 outcomes = self._perform(connection, group)
@@ -140,14 +124,14 @@ class Committer:
                 self._broken = Internal(
                     f"the committer of {self.path.name} failed: {error!r}", admitted="unknown"
                 )
-                outcomes = _all(group, error=self._broken)
+                outcomes = refused(group, error=self._broken)
             replies.send(outcomes)
             if self._broken is None and self._since_checkpoint >= CHECKPOINT_AFTER:
                 self._checkpoint(connection, mode="PASSIVE")
         self._finish(connection)
-        replies.send([*_all(self._rest(), error=closed(self.path)), _Outcome(ended)])
+        replies.send([*refused(self._rest(), error=closed(self.path)), Outcome(ended)])
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[Waiting]:
         """Return all that waits, up to GROUP_MAX; empty when it is time to close."""
         first = self._queue.get()
         if first is None:
@@ -164,7 +148,7 @@ class Committer:
             group.append(following)
         return group
 
-    def _rest(self) -> list[_Waiting]:
+    def _rest(self) -> list[Waiting]:
         rest = []
         while not self._queue.empty():
             waiting = self._queue.get_nowait()
@@ -172,10 +156,10 @@ class Committer:
                 rest.append(waiting)
         return rest
 
-    def _perform(self, connection: sqlite3.Connection, group: list[_Waiting]) -> list[_Outcome]:
+    def _perform(self, connection: sqlite3.Connection, group: list[Waiting]) -> list[Outcome]:
         """Make the group durable; every entry gets its own outcome."""
         if self._broken is not None:
-            return _all(group, error=self._refusal())
+            return refused(group, error=self._refusal())
         is_committing = False
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -191,16 +175,16 @@ class Committer:
         except sqlite3.Error as error:
             failure = self._group_failure(error, is_committing=is_committing)
             _undo(connection)
-            return _all(group, error=failure)
+            return refused(group, error=failure)
         except FailedPrecondition as fenced:
             self._broken = fenced
             _undo(connection)
-            return _all(group, error=fenced)
+            return refused(group, error=fenced)
         self._remember(seq)
         self._since_checkpoint += len(group)
         return outcomes
 
-    def _perform_one(self, connection: sqlite3.Connection, waiting: _Waiting, *, is_alone: bool) -> _Outcome:
+    def _perform_one(self, connection: sqlite3.Connection, waiting: Waiting, *, is_alone: bool) -> Outcome:
         """Run one entry in a savepoint of its own; what breaks the whole transaction is raised."""
         failure: BaseException
         try:
@@ -217,11 +201,11 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - raised in the writer
             failure = error
         else:
-            return _Outcome(waiting.future, value=value)
+            return Outcome(waiting.future, value=value)
         if not is_alone:
             connection.execute("ROLLBACK TO entry")
             connection.execute("RELEASE entry")
-        return _Outcome(waiting.future, error=failure)
+        return Outcome(waiting.future, error=failure)
 
     def _refuse_second_writer(self, connection: sqlite3.Connection) -> None:
         if _data_version(connection) != self._data_version:
@@ -279,36 +263,6 @@ class Committer:
             self._log.warning("journal_close_failed", error=str(error))
         finally:
             self._mark.close()
-
-
-class _Replies:
-    """Carries outcomes to the event loop: one wake-up for a whole group."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, log: Any) -> None:
-        self._loop = loop
-        self._log = log
-
-    def send(self, outcomes: list[_Outcome]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_settle, outcomes)
-        except RuntimeError:
-            # The loop is closed: nobody waits any more, and what was committed is in the file.
-            self._log.warning("journal_reply_without_loop", outcome_count=len(outcomes))
-
-
-def _settle(outcomes: list[_Outcome]) -> None:
-    for outcome in outcomes:
-        if outcome.future.done():
-            continue
-        if outcome.error is None:
-            outcome.future.set_result(outcome.value)
-        else:
-            outcome.future.set_exception(outcome.error)
-
-
-def _all(group: list[_Waiting], *, error: SandkeeperError) -> list[_Outcome]:
-    """Return an outcome for each, with an error object of its own."""
-    return [_Outcome(waiting.future, error=error_from_wire(error.to_wire())) for waiting in group]
 
 
 def _undo(connection: sqlite3.Connection) -> None:

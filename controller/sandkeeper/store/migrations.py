@@ -141,6 +141,7 @@ def _backup(connection: sqlite3.Connection, *, path: Path, version: int) -> Path
     backup = path.with_name(f"{path.name}.v{version}.bak")
     part = backup.with_name(f"{backup.name}.part")
     part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     target = sqlite3.connect(part)
     try:
         connection.backup(target)
