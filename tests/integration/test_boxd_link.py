@@ -337,7 +337,8 @@ async def _until_killed(link: BoxdLink, *, pid: int) -> None:
 
 
 CLAIM = """
-$SIG{PIPE} = "IGNORE"; socket(S, 1, 1, 0) or die; connect(S, pack("Sa*", 1, "/run/sandkeeper/boot.sock")) or die "connect: $!";
+$SIG{PIPE} = "IGNORE"; socket(S, 1, 1, 0) or die;
+connect(S, pack("Sa*", 1, "/run/sandkeeper/boot.sock")) or die "connect: $!";
 syswrite(S, "{\\"protocol\\":1,\\"build\\":\\"x\\",\\"pid1\\":true}\\n");
 print defined(sysread(S, $answer, 100)) && length($answer) ? "got $answer" : "refused";
 """
@@ -436,7 +437,7 @@ async def test_missing_files_say_so(link: BoxdLink) -> None:
         link.files.move("/nothing", destination="/tmp/x"),
     ):
         with pytest.raises(NotFound) as caught:
-            await call  # type: ignore[misc]
+            await call
         assert caught.value.admitted == "no"
     with pytest.raises(InvalidArgument):
         await link.files.read("/tmp")

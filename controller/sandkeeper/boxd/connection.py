@@ -61,8 +61,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the exchange is over, was clean, and the peer keeps the connection."""
-        return self.is_open and self._is_complete and self._keeps_alive
+        """Whether the answer is here and read to its end, and the peer keeps the connection."""
+        return self.is_open and self._is_complete and not self._body and self._keeps_alive
 
     @property
     def has_answer(self) -> bool:

@@ -28,7 +28,7 @@ from sandkeeper.boxd.events import (
 )
 from sandkeeper.boxd.transport import FrameReader, Transport
 from sandkeeper.boxd.wire import BadFrame
-from sandkeeper.core.errors import InvalidArgument, SandkeeperError
+from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError
 from sandkeeper.core.ids import RunId, is_run_id
 from sandkeeper.ports import Ports
 
@@ -36,6 +36,8 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 """Default cap of collected output, per stream."""
 KILL_WAIT_S = 15.0
 TAIL_WAIT_S = 1.0
+LATE_START_PAUSES_S = (0.02, 0.1, 0.4)
+"""When a start was sent and then cancelled, boxd may read the kill before the start: the kill is tried again."""
 STDIN_LIMIT_BYTES = 700 * 1024
 """Most stdin a start carries; its frame must stay under 1 MiB in base64. Longer input goes through a file."""
 
@@ -174,7 +176,7 @@ class Runs:
                         case RunEnded():
                             return _outcome(run_id, started, event, kept=kept, has_loss=has_loss)
         except asyncio.CancelledError:
-            await self._kill_for_cancel(run_id)
+            await self._kill_for_cancel(run_id, was_started=started is not None)
             raise
         raise errors.invalid_answer("no end event", step=f"run {run_id}", admitted="yes")
 
@@ -245,13 +247,23 @@ class Runs:
         if self._kills:
             await asyncio.wait(self._kills)
 
-    async def _kill_for_cancel(self, run_id: RunId) -> None:
-        kill = self._ports.spawn(self._try_kill(run_id), name=f"kill {run_id}")
+    async def _kill_for_cancel(self, run_id: RunId, *, was_started: bool) -> None:
+        kill = self._ports.spawn(self._try_kill(run_id, was_started=was_started), name=f"kill {run_id}")
         self._kills.add(kill)
         kill.add_done_callback(self._kills.discard)
         await asyncio.shield(kill)
 
-    async def _try_kill(self, run_id: RunId) -> None:
+    async def _try_kill(self, run_id: RunId, *, was_started: bool) -> None:
+        """Kill a run whose caller is gone; one that boxd does not know yet may be on its way there."""
+        for pause_s in () if was_started else LATE_START_PAUSES_S:
+            try:
+                await self.kill_tree(run_id)
+            except NotFound:
+                await self._ports.sleep(pause_s)
+            except SandkeeperError:
+                break
+            else:
+                return
         try:
             await self.kill_tree(run_id)
         except SandkeeperError:

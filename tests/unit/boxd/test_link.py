@@ -169,6 +169,25 @@ async def test_a_cut_stream_goes_on_where_it_was(tmp_path: Path) -> None:
     assert isinstance(again[2], RunEnded)
 
 
+async def test_a_reader_that_leaves_early_does_not_spoil_the_next_call(tmp_path: Path) -> None:
+    peers = []
+
+    async def answer(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer)
+        writer.write(stream(started(), ended()) if b"/Start" in head else unary(json.dumps(HELLO).encode()))
+
+    async with boxd_that(answer, at=tmp_path) as (link, _):
+        async with aclosing(link.runs.start(["x"], run_id=R1)) as events:
+            await anext(events)
+        exchange = await link._transport.begin("POST", "/process.Process/Start", step="left unread")
+        await exchange.head(wait_s=20)
+        while not exchange._connection._is_complete:
+            await asyncio.sleep(0)
+        exchange.close()
+        assert (await link.hello(timeout_s=20)).birth_id == "sk-1"
+    assert peers[2] is not peers[1]
+
+
 async def test_refusals_before_the_start(tmp_path: Path) -> None:
     conflict: dict[str, object] = {
         "error": {"code": "already_exists", "message": "m", "sandkeeper": {"code": "run_id_conflict"}}
@@ -234,6 +253,28 @@ async def test_a_cancelled_run_is_killed_first(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await run
     assert b'"tree":true' in asked[-1]
+
+
+async def test_a_start_that_boxd_reads_after_the_kill_is_killed_too(tmp_path: Path) -> None:
+    kills = 0
+    is_asked = asyncio.Event()
+    unknown = unary(b'{"code":"not_found","sandkeeper":{"code":"no_such_run"}}', status="404 Not Found")
+
+    async def answer(request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal kills
+        if b"/Start" in request:
+            is_asked.set()
+            return
+        kills += 1
+        writer.write(unknown if kills == 1 else unary(b"{}"))
+
+    async with boxd_that(answer, at=tmp_path) as (link, _):
+        run = asyncio.get_running_loop().create_task(link.runs.collect(["sleep"], run_id=R1))
+        await is_asked.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert kills == 2
 
 
 async def test_kill_says_what_it_could_not_stop(tmp_path: Path) -> None:
