@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -120,12 +121,14 @@ class PrivateEngine:
         shutil.rmtree(self.folder)
 
     def _answers(self) -> bool:
-        try:
-            client = docker.APIClient(base_url=self.url, version="auto", timeout=2)
-        except (DockerException, OSError):
-            return False
-        client.close()
-        return True
+        with socket.socket(socket.AF_UNIX) as ping:
+            ping.settimeout(5)
+            try:
+                ping.connect(self.url.removeprefix("unix://"))
+                ping.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+                return b" 200 " in ping.recv(64)
+            except OSError:
+                return False
 
     def _remove_containers(self) -> None:
         client = self.client(timeout_s=20)
@@ -143,10 +146,11 @@ class PrivateEngine:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(STOP_TIMEOUT_S)
-        # Its containerd ends with it (parent-death signal); a next start needs the socket and pid file gone.
+        # Its containerd ends with it (parent-death signal). The next start trusts what pid files say: they must go.
         containerd = f"{self.folder}/exec/containerd/containerd.toml"
         _wait(lambda: not _processes_naming(containerd))
-        (self.folder / "docker.pid").unlink(missing_ok=True)
+        for name in ("docker.pid", "exec/containerd/containerd.pid"):
+            (self.folder / name).unlink(missing_ok=True)
 
 
 def _wait(is_done: Callable[[], bool], *, timeout_s: float = 10.0) -> None:

@@ -36,6 +36,7 @@ _GOING_DOWN = (
     "error reading from server: eof",
     "ttrpc: closed",
 )
+_BELOW_USAGE = ("unable to set memory limit", "memory.limit_in_bytes: device or resource busy")
 _IMAGE_IN_USE = (
     "image is being used",
     "is using its referenced image",
@@ -79,7 +80,7 @@ def _refused(error: APIError, *, step: str) -> SandkeeperError:
         return NotFound(message, code="runtime_missing")
     if status == 404 and ("no such image" in text or "manifest unknown" in text):
         return DataLoss(message, code="image_missing")
-    if "device or resource busy" in text and "memory" in text:
+    if any(phrase in text for phrase in _BELOW_USAGE):
         return FailedPrecondition(
             message, code="size_below_usage", advice="stop processes, or choose a larger size"
         )

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,8 @@ func main() {
 	case "flood":
 		flood(number(words[1]))
 	case "use":
-		defer use(number(words[1]))
+		held := use(number(words[1]))
+		defer runtime.KeepAlive(held)
 	case "ignore":
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ignoring")
