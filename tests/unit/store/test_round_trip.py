@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 from sandkeeper.core.commands import Command
 from sandkeeper.core.events import EVENTS, Event
 from sandkeeper.core.record import SandboxRecord
-from tests.support.store_samples import (
-    COMMAND_KINDS,
-    START,
-    any_event,
-    any_record,
-    held_lock,
-    owner_journal,
-    sample_entry,
-)
+from tests.support.store_samples import START, held_lock, owner_journal, sample_entry
+from tests.support.store_strategies import COMMAND_KINDS, any_event, any_record
 
 
 def test_the_strategies_draw_every_kind() -> None:
