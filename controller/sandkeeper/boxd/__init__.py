@@ -1,7 +1,8 @@
 """boxd seen from the host: the boot hand-over and the typed client. Exports only."""
 
 from sandkeeper.boxd.answers import ArchiveLoaded, FileEntry, Hello, Quiesced
-from sandkeeper.boxd.boot import BootListener, Greeting, is_listening
+from sandkeeper.boxd.boot import BootListener
+from sandkeeper.boxd.boot_sockets import Greeting, is_listening
 from sandkeeper.boxd.events import (
     RunEnded,
     RunEvent,

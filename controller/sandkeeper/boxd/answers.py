@@ -41,7 +41,13 @@ _FILE_TYPES: dict[str, FileType] = {
 class Answer(BaseModel):
     """What boxd says. Keys we do not know are dropped: a later build of boxd may say more."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,  # a shell's `exec` imports this and uses none of it
+    )
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)

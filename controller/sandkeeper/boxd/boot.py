@@ -10,25 +10,24 @@ and their rate is bounded: a flood fills the kernel's backlog, not this loop.
 
 from __future__ import annotations
 
-import array
 import asyncio
-import json
-import os
 import socket
-import stat
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from sandkeeper.boxd.boot_sockets import (
+    Greeting,
+    bind_listener,
+    is_listening,
+    peer_pid,
+    read_greeting,
+    send_answer,
+)
 from sandkeeper.boxd.paths import (
     BOOT_SOCKET,
-    SocketAddress,
     boot_folder,
     control_socket,
     make_private_folder,
-    remove_socket,
 )
 from sandkeeper.core.errors import FailedPrecondition, SandkeeperError, Unavailable
 from sandkeeper.core.ids import BirthId
@@ -37,7 +36,6 @@ from sandkeeper.ports import Ports
 PROTOCOL = 1
 CONTROL_BACKLOG = 4096
 BOOT_BACKLOG = 64
-GREETING_LIMIT_BYTES = 4096
 GREETING_WAIT_S = 2.0
 ACCEPTS_PER_TURN = 16
 IMPOSTORS_PER_PAUSE = 64
@@ -47,14 +45,6 @@ REPORT_EVERY_S = 1.0
 """Impostors are reported at the first and then at most this often, with the total."""
 
 OnImpostor = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """What boxd said when it came: the version of the hand-over and its build."""
-
-    protocol: int
-    build: str
 
 
 class BootListener:
@@ -102,8 +92,8 @@ class BootListener:
         self._is_handed_over = is_listening(self.control_path)
         try:
             if not self._is_handed_over:
-                self._control = _bind(self.control_path, backlog=CONTROL_BACKLOG)
-            self._boot = _bind(self.boot_folder / BOOT_SOCKET, backlog=BOOT_BACKLOG)
+                self._control = bind_listener(self.control_path, backlog=CONTROL_BACKLOG)
+            self._boot = bind_listener(self.boot_folder / BOOT_SOCKET, backlog=BOOT_BACKLOG)
         except BaseException:
             self.close()
             raise
@@ -198,7 +188,7 @@ class BootListener:
             self._judge(peer)
 
     def _judge(self, peer: socket.socket) -> None:
-        pid = _peer_pid(peer)
+        pid = peer_pid(peer)
         if pid == self._pid and not self._is_handed_over:
             if self._greeting_task is not None:
                 self._greeting_task.cancel()
@@ -239,19 +229,19 @@ class BootListener:
         with peer:
             try:
                 async with asyncio.timeout(GREETING_WAIT_S):
-                    greeting = await _read_greeting(peer)
+                    greeting = await read_greeting(peer)
             except (TimeoutError, OSError, ValueError):
                 # Process 1 that is cut off or talks nonsense comes again by contract; until it does, the
                 # waiting `hand_over` is what reports it.
                 return
             if greeting.protocol != PROTOCOL:
-                _answer(peer, {"protocol": PROTOCOL, "ok": False, "error": "protocol"}, listener=None)
+                send_answer(peer, {"protocol": PROTOCOL, "ok": False, "error": "protocol"}, listener=None)
                 self._refuse_version(greeting)
                 return
             if self._control is None or self._is_handed_over:
                 return
             try:
-                _answer(peer, {"protocol": PROTOCOL, "ok": True}, listener=self._control)
+                send_answer(peer, {"protocol": PROTOCOL, "ok": True}, listener=self._control)
             except OSError:
                 # It went away before the answer: nothing was given, it comes again.
                 return
@@ -275,70 +265,3 @@ class BootListener:
         if self._done is not None and not self._done.done():
             self._done.set_exception(error)
             self._done.exception()  # marks it as seen: it may be that nobody waits any more
-
-
-def is_listening(path: Path) -> bool:
-    """Return whether some process accepts connections at `path`: boxd, once it has its listener.
-
-    A full backlog counts: only a live listener has one.
-    """
-    address = SocketAddress(path)
-    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    with probe:
-        try:
-            probe.connect(address.text())
-        except BlockingIOError:
-            return True
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        finally:
-            address.close()
-    return True
-
-
-def _bind(path: Path, *, backlog: int) -> socket.socket:
-    remove_socket(path)
-    address = SocketAddress(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        listener.bind(address.text())
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-        listener.listen(backlog)
-    except BaseException:
-        listener.close()
-        raise
-    finally:
-        address.close()
-    return listener
-
-
-def _peer_pid(peer: socket.socket) -> int:
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, _, _ = struct.unpack("3i", credentials)
-    return int(pid)
-
-
-async def _read_greeting(peer: socket.socket) -> Greeting:
-    loop = asyncio.get_running_loop()
-    line = bytearray()
-    while b"\n" not in line:
-        data = await loop.sock_recv(peer, GREETING_LIMIT_BYTES)
-        if not data:
-            raise ValueError("ended before its line")
-        line += data
-        if len(line) > GREETING_LIMIT_BYTES:
-            raise ValueError("too long a line")
-    document: Any = json.loads(line[: line.index(b"\n")])
-    if not isinstance(document, dict) or not isinstance(document.get("protocol"), int):
-        raise ValueError("no greeting")
-    return Greeting(protocol=document["protocol"], build=str(document.get("build", ""))[:100])
-
-
-def _answer(peer: socket.socket, document: dict[str, Any], *, listener: socket.socket | None) -> None:
-    line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
-    rights = (
-        []
-        if listener is None
-        else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))]
-    )
-    peer.sendmsg([line], rights)

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from sandkeeper.boxd import errors
 from sandkeeper.boxd.answers import ArchiveLoaded, EntriesAnswer, EntryAnswer, FileEntry, checked
-from sandkeeper.boxd.transport import ERROR_LIMIT_BYTES, Exchange, Transport
+from sandkeeper.boxd.exchange import ERROR_LIMIT_BYTES, Exchange
+from sandkeeper.boxd.transport import Transport
 from sandkeeper.boxd.wire import BadFrame, decode_json
 from sandkeeper.core.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 

@@ -14,22 +14,22 @@ from contextlib import aclosing
 from typing import Any
 
 from sandkeeper.boxd import errors
+from sandkeeper.boxd.event_reader import RunEventReader, not_stopped_in, runs_in
 from sandkeeper.boxd.events import (
     RunEnded,
     RunEvent,
-    RunEventReader,
     RunListing,
     RunLost,
     RunOutcome,
     RunOutput,
     RunStarted,
-    not_stopped_in,
-    runs_in,
 )
-from sandkeeper.boxd.transport import FrameReader, Transport
+from sandkeeper.boxd.exchange import FrameReader
+from sandkeeper.boxd.run_documents import STDIN_LIMIT_BYTES, outcome_of, selector, start_document
+from sandkeeper.boxd.transport import Transport
 from sandkeeper.boxd.wire import BadFrame
 from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError
-from sandkeeper.core.ids import RunId, is_run_id
+from sandkeeper.core.ids import RunId
 from sandkeeper.ports import Ports
 
 MAX_OUTPUT_BYTES = 1024 * 1024
@@ -38,8 +38,6 @@ KILL_WAIT_S = 15.0
 TAIL_WAIT_S = 1.0
 LATE_START_PAUSES_S = (0.02, 0.1, 0.4)
 """When a start was sent and then cancelled, boxd may read the kill before the start: the kill is tried again."""
-STDIN_LIMIT_BYTES = 700 * 1024
-"""Most stdin a start carries; its frame must stay under 1 MiB in base64. Longer input goes through a file."""
 
 
 class Runs:
@@ -94,10 +92,20 @@ class Runs:
             FailedPrecondition: `stale_epoch`, `wrong_generation`.
             Aborted: `connection_lost`, `box_answer_invalid`; `admitted` is `yes` once the start was seen.
         """
-        document = _start_document(
-            argv, run_id, cwd, env, user, stdin, stdin_open, timeout_ms, max_output_bytes, detached
+        document = start_document(
+            argv,
+            run_id=run_id,
+            cwd=cwd,
+            env=env,
+            user=user,
+            stdin=stdin,
+            stdin_open=stdin_open,
+            timeout_ms=timeout_ms,
+            max_output_bytes=max_output_bytes,
+            detached=detached,
+            stdout_offset=stdout_offset,
+            stderr_offset=stderr_offset,
         )
-        document["sandkeeper"] |= {"stdoutOffset": stdout_offset, "stderrOffset": stderr_offset}
         step = f"run {run_id}"
         deadlines = self._transport.deadlines
         until_s = None
@@ -174,7 +182,9 @@ class Runs:
                         case RunLost():
                             has_loss = True
                         case RunEnded():
-                            return _outcome(run_id, started, event, kept=kept, has_loss=has_loss)
+                            return outcome_of(
+                                run_id, started=started, ended=event, kept=kept, has_loss=has_loss
+                            )
         except asyncio.CancelledError:
             await self._kill_for_cancel(run_id, was_started=started is not None)
             raise
@@ -189,7 +199,7 @@ class Runs:
         await self._transport.unary(
             "POST",
             "/process.Process/SendSignal",
-            {"process": _selector(run_id), "signal": signum},
+            {"process": selector(run_id), "signal": signum},
             step=f"signal run {run_id}",
         )
 
@@ -205,7 +215,7 @@ class Runs:
         answer = await self._transport.unary(
             "POST",
             "/process.Process/SendSignal",
-            {"process": _selector(run_id), "signal": "SIGNAL_SIGKILL", "sandkeeper": {"tree": True}},
+            {"process": selector(run_id), "signal": "SIGNAL_SIGKILL", "sandkeeper": {"tree": True}},
             step=step,
             wait_s=KILL_WAIT_S,
         )
@@ -221,7 +231,7 @@ class Runs:
         await self._transport.unary(
             "POST",
             "/process.Process/SendInput",
-            {"process": _selector(run_id), "input": {"stdin": b64encode(data).decode()}},
+            {"process": selector(run_id), "input": {"stdin": b64encode(data).decode()}},
             step=f"stdin of run {run_id}",
         )
 
@@ -230,7 +240,7 @@ class Runs:
         await self._transport.unary(
             "POST",
             "/process.Process/CloseStdin",
-            {"process": _selector(run_id)},
+            {"process": selector(run_id)},
             step=f"close stdin of run {run_id}",
         )
 
@@ -280,73 +290,3 @@ async def _read_tail(frames: FrameReader) -> None:
     except SandkeeperError:
         # The result is already known; the connection is closed instead of kept.
         return
-
-
-def _start_document(
-    argv: Sequence[str],
-    run_id: RunId,
-    cwd: str | None,
-    env: Mapping[str, str] | None,
-    user: str | None,
-    stdin: bytes | None,
-    stdin_open: bool,
-    timeout_ms: int | None,
-    max_output_bytes: int | None,
-    detached: bool,
-) -> dict[str, Any]:
-    if not argv or any("\0" in word for word in argv):
-        raise InvalidArgument(f"run {run_id}: argv is empty or holds a zero byte", code="argv_invalid")
-    if not is_run_id(run_id):
-        raise InvalidArgument(f"run id {run_id!r}", code="run_id_invalid")
-    if stdin is not None and len(stdin) > STDIN_LIMIT_BYTES:
-        raise InvalidArgument(
-            f"run {run_id}: {len(stdin)} bytes of stdin, at most {STDIN_LIMIT_BYTES}",
-            code="stdin_too_large",
-            advice="write the input to a file in the sandbox",
-        )
-    process: dict[str, Any] = {"cmd": argv[0], "args": list(argv[1:]), "envs": dict(env or {})}
-    if cwd is not None:
-        process["cwd"] = cwd
-    kind = "stream" if stdin_open else "none" if stdin is None else "data"
-    ours: dict[str, Any] = {"runId": run_id, "stdin": kind, "detached": detached}
-    if stdin is not None:
-        ours["stdinData"] = b64encode(stdin).decode()
-    if user is not None:
-        ours["user"] = user
-    if timeout_ms is not None:
-        ours["timeoutMs"] = timeout_ms
-    if max_output_bytes is not None:
-        ours["maxOutputBytes"] = max_output_bytes
-    return {"process": process, "stdin": stdin_open, "sandkeeper": ours}
-
-
-def _selector(run_id: RunId) -> dict[str, Any]:
-    return {"sandkeeper": {"runId": run_id}}
-
-
-def _outcome(
-    run_id: RunId,
-    started: RunStarted | None,
-    ended: RunEnded,
-    *,
-    kept: Mapping[str, bytearray],
-    has_loss: bool,
-) -> RunOutcome:
-    stdout, stderr = bytes(kept["stdout"]), bytes(kept["stderr"])
-    return RunOutcome(
-        run_id=run_id,
-        generation=started.generation if started else 0,
-        pid=started.pid if started else 0,
-        attached=started.attached if started else False,
-        exit_code=ended.exit_code,
-        outcome=ended.outcome,
-        signal=ended.signal,
-        oom_killed=ended.oom_killed,
-        stdout_bytes=stdout,
-        stderr_bytes=stderr,
-        truncated=has_loss or ended.stdout_size_bytes > len(stdout) or ended.stderr_size_bytes > len(stderr),
-        stdout_size_bytes=ended.stdout_size_bytes,
-        stderr_size_bytes=ended.stderr_size_bytes,
-        duration_ms=ended.duration_ms,
-        not_stopped=ended.not_stopped,
-    )

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
+from sandkeeper.boxd.event_reader import RunEventReader, not_stopped_in, runs_in
 from sandkeeper.boxd.events import (
     RunEnded,
-    RunEventReader,
     RunListing,
     RunLost,
     RunOutput,
     RunStarted,
-    not_stopped_in,
-    runs_in,
 )
 from sandkeeper.boxd.wire import BadFrame
 
