@@ -32,7 +32,7 @@ $(STAMPS)/venv:
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing python3-venv"; \
 	    apt-get update -qq; \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >/dev/null; \
 	  else \
 	    echo "error: $(PYTHON) has no venv module; on Debian: sudo apt-get install python3-venv" >&2; exit 1; \
 	  fi; \

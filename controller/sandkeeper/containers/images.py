@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import docker
@@ -31,6 +32,7 @@ from sandkeeper.core.errors import Internal, Unavailable
 
 BUILD_TIMEOUT_S = 1800
 SMOKE_OUTPUT_CHARS = 2000
+STEP_LINE_CHARS = 90
 SANDBOX_CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL", "SETFCAP", "AUDIT_WRITE",
 )  # fmt: skip
@@ -124,8 +126,11 @@ def _build(
             if "error" in report:
                 raise _build_failed(recipe, reason=f"{report['error']}: {output}")
             image_id = (report.get("aux") or {}).get("ID", image_id)
-            if str(report.get("stream", "")).startswith("Step "):
-                on_progress(Progress(step=f"image:{recipe.name}", message=report["stream"].splitlines()[0]))
+            line = str(report.get("stream", "")).strip()
+            if line.startswith("Step "):
+                on_progress(
+                    Progress(step=f"image:{recipe.name}", message=shorten(line, width=STEP_LINE_CHARS))
+                )
     except DockerException as error:
         raise _build_failed(recipe, reason=str(error)) from error
     if not image_id:
