@@ -26,8 +26,8 @@ MIN_PIDS = 4096
 # the full path, which should leave room for `owners/<owner id>/control.sock`.
 MAX_STATE_DIR_BYTES = 60
 
-BASE_MODULES = ("aiohttp", "pydantic", "rich", "structlog", "tenacity", "typer")
-SERVER_MODULES = ("aiosqlite", "docker", "psutil", "ray", "sqlalchemy", "uvloop")
+BASE_MODULES = ("aiohttp", "httptools", "pydantic", "rich", "structlog", "tenacity", "typer")
+SERVER_MODULES = ("aiosqlite", "docker", "ray", "sqlalchemy")
 
 
 @dataclass(frozen=True, slots=True)

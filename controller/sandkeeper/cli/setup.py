@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandkeeper.client.installation import default_state_dir
 from sandkeeper.containers.bootstrap import ensure_engine
 from sandkeeper.containers.boxd_binary import BoxdBinary, install
 from sandkeeper.containers.endpoint import answers, connect
@@ -27,7 +28,6 @@ from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.ports import RealClock
 
 ROOT_IMAGE_VARIABLE = "SANDKEEPER_ROOT_IMAGE"
-STATE_DIR_VARIABLE = "SANDKEEPER_STATE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,6 @@ class SetUp:
     images: dict[str, str]
 
 
-def default_state_dir() -> Path:
-    """Return the state folder: SANDKEEPER_STATE_DIR, else the system's for root and the user's for others."""
-    chosen = os.environ.get(STATE_DIR_VARIABLE, "")
-    if chosen:
-        return Path(chosen).absolute()
-    if os.geteuid() == 0:
-        return Path("/var/lib/sandkeeper")
-    return Path.home() / ".local" / "share" / "sandkeeper"
-
-
 def run_setup(
     on_progress: OnProgress = no_progress,
     *,
@@ -68,7 +58,7 @@ def run_setup(
 
     Args:
         on_progress: Told what is done.
-        state_dir: The state folder; see `default_state_dir`.
+        state_dir: The state folder; by default SANDKEEPER_STATE_DIR, else by user.
         images: Shipped images to have.
         root_image: Registry image pinned by digest to build on; SANDKEEPER_ROOT_IMAGE, else one made here.
 
