@@ -17,7 +17,7 @@ from sandkeeper.containers.docker_engine import DockerEngine
 from sandkeeper.containers.engine import Engine, RuntimeSettings
 from sandkeeper.core.ids import BirthId, InstallationId, new_birth_id
 from sandkeeper.core.sizes import Size
-from sandkeeper.ports import real_ports
+from sandkeeper.ports import Ports, real_ports
 from tests.fakes.engine import FakeEngine
 from tests.fakes.engine_world import FakeRuntime
 
@@ -31,8 +31,10 @@ class EngineRig(Protocol):
         engine: What is tested.
         image_id: An image that holds `/base.txt` and nothing else.
         repository: The installation's image repository.
+        ports: Time and chance.
     """
 
+    ports: Ports
     image_id: str
     repository: str
 
