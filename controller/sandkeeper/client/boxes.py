@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sandkeeper.boxd.link import BoxdLink
 from sandkeeper.client.routing import Router
 from sandkeeper.core.errors import SandkeeperError
-from sandkeeper.core.ids import SandboxId
-from sandkeeper.core.verbs import OfSandbox
-from sandkeeper.core.views import Lease
+from sandkeeper.core.ids import BirthId, SandboxId
 
 RENEWED_CODES = frozenset(
     {
@@ -31,10 +30,20 @@ RENEWED_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What the owner's lease says, as far as this side needs it."""
+
+    control_path: str
+    birth_id: BirthId
+    generation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Box:
     """A lease and the link made with it."""
 
-    lease: Lease
+    lease: Terms
     link: BoxdLink
 
 
@@ -55,9 +64,7 @@ class Boxes:
 
     async def renew(self, sandbox_id: SandboxId) -> Box:
         """Ask the owner again; the old link goes on only if the lease is the same."""
-        lease: Lease = await self._router.owner(
-            sandbox_id, "lease", OfSandbox(sandbox_id=sandbox_id), answer=Lease
-        )
+        lease = _terms(await self._router.owner_raw(sandbox_id, "lease", {"sandbox_id": sandbox_id}))
         known = self._boxes.get(sandbox_id)
         if known is not None and known.lease == lease:
             return known
@@ -87,3 +94,12 @@ class Boxes:
 def wants_renewal(error: SandkeeperError) -> bool:
     """Return whether `error` says that the lease may be out of date."""
     return error.code in RENEWED_CODES
+
+
+def _terms(document: dict[str, Any]) -> Terms:
+    return Terms(
+        control_path=str(document["control_path"]),
+        birth_id=BirthId(document["birth_id"]),
+        generation=int(document["generation"]),
+        epoch=int(document["epoch"]),
+    )

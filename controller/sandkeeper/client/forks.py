@@ -6,6 +6,7 @@ Owns the clean-up of a fan-out that did not come to be. Never chooses what a for
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sandkeeper.core.errors import InvalidArgument, SandkeeperError
@@ -20,7 +21,12 @@ AT_ONCE = 8
 
 
 async def fork_all(
-    keeper: Keeper, snapshot: str | Snapshot, *, count: int, overrides: dict[str, Any]
+    keeper: Keeper,
+    snapshot: str | Snapshot,
+    *,
+    count: int,
+    overrides: dict[str, Any],
+    on_made: Callable[[Sandbox], None] | None = None,
 ) -> tuple[Sandbox, ...]:
     """Create `count` sandboxes from `snapshot`; on the first failure, or a cancel, destroy those made."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_FORKS:
@@ -34,6 +40,8 @@ async def fork_all(
         async with places:
             sandbox = await keeper.create(snapshot=snapshot, **overrides)
         made.append(sandbox)
+        if on_made is not None:
+            on_made(sandbox)
         return sandbox
 
     try:

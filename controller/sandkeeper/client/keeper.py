@@ -7,7 +7,7 @@ sockets; the server side is imported only where a supervisor has to be started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -77,7 +77,7 @@ class Keeper:
 
     async def __aenter__(self) -> Self:
         if self._config is not None:
-            await ensure_up(self._installation, config=self._config)
+            await ensure_up(self._installation, config=self._config, ports=self._ports)
         return self
 
     async def __aexit__(
@@ -163,37 +163,48 @@ class Keeper:
         Raises:
             NotFound: There is none.
         """
-        try:
-            place = await self._router.locate(sandbox_id=SandboxId(id_or_name))
-        except NotFound:
-            place = await self._router.locate(name=id_or_name)
-        params = OfSandbox(sandbox_id=place.sandbox_id)
-        return self._handle(
-            await self._router.owner(place.sandbox_id, "describe", params, answer=Description)
-        )
+        sandbox_id = await self._router.locate_any(id_or_name)
+        params = OfSandbox(sandbox_id=sandbox_id)
+        return self._handle(await self._router.owner(sandbox_id, "describe", params, answer=Description))
 
     async def list(
         self, state: Sequence[str] | str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Sandbox]:
         """Return the sandboxes in these phases (None = all but destroyed ones) that have all these labels."""
+        return [self._handle(seen) for seen in await self.listed(state, labels=labels)]
+
+    async def listed(
+        self, state: Sequence[str] | str | None = None, *, labels: Mapping[str, str] | None = None
+    ) -> tuple[Description, ...]:
+        """Return what `list` finds as plain descriptions."""
         wanted = (state,) if isinstance(state, str) else state
         try:
             phases = None if wanted is None else tuple(Phase(word) for word in wanted)
         except ValueError as error:
             raise InvalidArgument(str(error), code="phase_unknown") from error
         params = ListSandboxes(phases=phases, labels=dict(labels or {}))
-        found: list[Description] = await self._router.directory("list", params, answer=list[Description])
-        return [self._handle(seen) for seen in found]
+        found: tuple[Description, ...] = await self._router.directory(
+            "list", params, answer=tuple[Description, ...]
+        )
+        return found
 
-    async def fork(self, snapshot: str | Snapshot, count: int = 1, **overrides: Any) -> tuple[Sandbox, ...]:
+    async def fork(
+        self,
+        snapshot: str | Snapshot,
+        count: int = 1,
+        *,
+        on_made: Callable[[Sandbox], None] | None = None,
+        **overrides: Any,
+    ) -> tuple[Sandbox, ...]:
         """Create `count` sandboxes from one snapshot; all of them, or none and the first error.
 
         Args:
             snapshot: The snapshot or its id.
             count: How many, 1 to 256.
+            on_made: Told of each as it runs.
             **overrides: As for `create`.
         """
-        return await fork_all(self, snapshot, count=count, overrides=overrides)
+        return await fork_all(self, snapshot, count=count, overrides=overrides, on_made=on_made)
 
     async def attempts(
         self,

@@ -1,18 +1,14 @@
-"""What the SDK hands back: results of commands, snapshots and events, each frozen.
+"""What the SDK hands back, under the names it is known by.
 
-Pure shapes. Nothing here decides what a result means: that is where the result is made.
+Pure names. The documents are the core's views: one shape for the control sockets, the SDK and `--json`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-from sandkeeper.core.errors import Admitted
-from sandkeeper.core.ids import RunId
+from sandkeeper.client.run_result import RunResult, RunResultOutcome
 from sandkeeper.core.views import EventView, SandboxView, SnapshotView
 
-RunResultOutcome = Literal["exited", "signaled", "timeout", "interrupted", "unknown"]
+__all__ = ["Description", "Event", "RunResult", "RunResultOutcome", "Snapshot"]
 
 Snapshot = SnapshotView
 """An immutable filesystem image of a sandbox: id, name, size_bytes, delta_bytes, base_digest, parent, ..."""
@@ -22,64 +18,3 @@ Event = EventView
 
 Description = SandboxView
 """A sandbox as its owner recorded it when asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What came of a command. Only `outcome == "exited"` carries an exit code.
-
-    Attributes:
-        exit_code: The wait status' exit code as boxd reported it; None unless exited.
-        outcome: `exited`; `signaled`; `timeout` (boxd killed the tree at the deadline); `interrupted` (the
-            runtime was lost: the command may have done any part of its work); `unknown` (no word to be had).
-        signal: Number of the signal that ended it, else 0.
-        oom_killed: Whether the memory limit killed it.
-        stdout_bytes: The first bytes of stdout, up to the cap.
-        stderr_bytes: The first bytes of stderr, up to the cap.
-        truncated: Whether either holds less than was written.
-        stdout_size_bytes: True size of stdout, as far as it was seen.
-        stderr_size_bytes: True size of stderr, as far as it was seen.
-        duration_ms: As boxd measured it, frozen time left out; for `interrupted` and `unknown`, the wait here.
-        generation: The runtime it ran in.
-        run_id: Its id inside the box.
-        admitted: Whether the command was begun; `unknown` only with `interrupted` and `unknown`.
-        message: Why there is no wait status; empty when there is one.
-        not_stopped: Pids of its tree that a kill could not stop.
-    """
-
-    exit_code: int | None
-    outcome: RunResultOutcome
-    signal: int
-    oom_killed: bool
-    stdout_bytes: bytes
-    stderr_bytes: bytes
-    truncated: bool
-    stdout_size_bytes: int
-    stderr_size_bytes: int
-    duration_ms: float
-    generation: int
-    run_id: RunId
-    admitted: Admitted = "yes"
-    message: str = ""
-    not_stopped: tuple[int, ...] = ()
-
-    @property
-    def stdout(self) -> str:
-        """Stdout as UTF-8 text; bytes that are none become U+FFFD."""
-        return self.stdout_bytes.decode("utf-8", "replace")
-
-    @property
-    def stderr(self) -> str:
-        """Stderr as UTF-8 text; bytes that are none become U+FFFD."""
-        return self.stderr_bytes.decode("utf-8", "replace")
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the command exited, with 0."""
-        return self.outcome == "exited" and self.exit_code == 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON-safe form: text instead of bytes, everything else as named."""
-        fields = asdict(self)
-        del fields["stdout_bytes"], fields["stderr_bytes"]
-        return fields | {"stdout": self.stdout, "stderr": self.stderr, "not_stopped": list(self.not_stopped)}

@@ -13,9 +13,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from sandkeeper.client.installation import Installation
 from sandkeeper.control.caller import DEFAULT_TIMEOUT_S, ControlCaller
-from sandkeeper.core.errors import Internal, SandkeeperError, Unavailable
+from sandkeeper.core.errors import Internal, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import SandboxId
-from sandkeeper.core.verbs import FindSandbox, Location, Params
 from sandkeeper.ports import Ports
 
 RETRY_FOR_S = 60.0
@@ -39,41 +38,57 @@ class Router:
     async def directory(self, verb: str, params: BaseModel, *, answer: Any) -> Any:
         """Call a verb of the directory and return its answer, checked as `answer`."""
         document = params.model_dump(mode="json")
-
-        async def once() -> Any:
-            return await self._directory.call(verb, document, timeout_s=_wait_s(params))
-
-        return _checked(answer, await self._repeated(once), verb=verb)
+        return _checked(answer, await self.directory_raw(verb, document), verb=verb)
 
     async def owner(self, sandbox_id: SandboxId, verb: str, params: BaseModel, *, answer: Any) -> Any:
-        """Call a verb of the owner of `sandbox_id`, looking the owner up again whenever it is not there."""
+        """Call a verb of the owner of `sandbox_id` and return its answer, checked as `answer`."""
         document = params.model_dump(mode="json")
+        return _checked(answer, await self.owner_raw(sandbox_id, verb, document), verb=verb)
+
+    async def directory_raw(self, verb: str, document: dict[str, Any]) -> Any:
+        """Call a verb of the directory with a JSON document and return its JSON answer."""
+
+        async def once() -> Any:
+            return await self._directory.call(verb, document, timeout_s=_wait_s(document))
+
+        return await self._repeated(once)
+
+    async def owner_raw(self, sandbox_id: SandboxId, verb: str, document: dict[str, Any]) -> Any:
+        """Call a verb of the owner of `sandbox_id`, looking the owner up again whenever it is not there."""
 
         async def once() -> Any:
             caller = await self._owner_of(sandbox_id)
             try:
-                return await caller.call(verb, document, timeout_s=_wait_s(params))
+                return await caller.call(verb, document, timeout_s=_wait_s(document))
             except Unavailable:
                 self._places.pop(sandbox_id, None)
                 raise
 
         try:
-            return _checked(answer, await self._repeated(once), verb=verb)
+            return await self._repeated(once)
         except SandkeeperError as error:
             error.sandbox_id = error.sandbox_id or sandbox_id
             raise
 
-    async def locate(self, *, sandbox_id: SandboxId | None = None, name: str | None = None) -> Location:
-        """Return where a sandbox lives, by id or by name.
+    async def locate(self, *, sandbox_id: str | None = None, name: str | None = None) -> SandboxId:
+        """Find a sandbox by id or by name, keep where its owner answers, return its id.
 
         Raises:
             NotFound: There is none.
         """
-        found: Location = await self.directory(
-            "find", FindSandbox(sandbox_id=sandbox_id, name=name), answer=Location
-        )
-        self._places[found.sandbox_id] = found.control_path
-        return found
+        found = await self.directory_raw("find", {"sandbox_id": sandbox_id, "name": name})
+        return self._keep_place(found)
+
+    async def locate_any(self, id_or_name: str) -> SandboxId:
+        """Find a sandbox by what may be its id or its name; ids come first.
+
+        Raises:
+            NotFound: There is none.
+        """
+        try:
+            return await self.locate(sandbox_id=id_or_name)
+        except NotFound:
+            return await self.locate(name=id_or_name)
 
     async def close(self) -> None:
         """Give all callers up. Repeating is safe."""
@@ -84,15 +99,17 @@ class Router:
         path = self._places.get(sandbox_id)
         if path is None:
             # One try: the retry around this call is the only one.
-            found = await self._directory.call(
-                "find", FindSandbox(sandbox_id=sandbox_id).model_dump(mode="json")
-            )
-            path = Location.model_validate(found).control_path
-            self._places[sandbox_id] = path
+            self._keep_place(await self._directory.call("find", {"sandbox_id": sandbox_id, "name": None}))
+            path = self._places[sandbox_id]
         caller = self._owners.get(path)
         if caller is None:
             caller = self._owners[path] = ControlCaller(self.installation.state_dir / Path(path))
         return caller
+
+    def _keep_place(self, found: dict[str, Any]) -> SandboxId:
+        sandbox_id = SandboxId(found["sandbox_id"])
+        self._places[sandbox_id] = str(found["control_path"])
+        return sandbox_id
 
     async def _repeated(self, once: Any) -> Any:
         try:
@@ -128,10 +145,9 @@ class Router:
         raise error
 
 
-def _wait_s(params: BaseModel) -> float:
+def _wait_s(document: dict[str, Any]) -> float:
     """The answer may take as long as the verb was told to wait, and the margin of every verb."""
-    extra_s = getattr(params, "wait_s", 0.0) if isinstance(params, Params) else 0.0
-    return DEFAULT_TIMEOUT_S + float(extra_s)
+    return DEFAULT_TIMEOUT_S + float(document.get("wait_s") or 0.0)
 
 
 def _checked(answer: Any, document: Any, *, verb: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sandkeeper.boxd.events import RunEnded, RunEvent, RunLost, RunOutput, RunStarted, Stream
 from sandkeeper.client.boxes import Box, Boxes, wants_renewal
-from sandkeeper.client.results import RunResult, RunResultOutcome
+from sandkeeper.client.run_result import RunResult, RunResultOutcome
 from sandkeeper.core.errors import Admitted, InvalidArgument, SandkeeperError
 from sandkeeper.core.ids import RunId, SandboxId
 from sandkeeper.ports import Ports
