@@ -33,9 +33,14 @@ TAIL_LINES = 400
 
 
 class DockerEngine:
-    """One docker engine, as one installation sees it. See `Engine` for what each verb promises."""
+    """One docker engine, as one installation sees it. See `Engine` for what each verb promises.
+
+    Attributes:
+        url: Its address, as the docker library takes it.
+    """
 
     def __init__(self, url: str, *, installation_id: InstallationId, ports: Ports) -> None:
+        self.url = url
         self._installation_id = installation_id
         self._ports = ports
         self._docker = DockerConnection(url)
