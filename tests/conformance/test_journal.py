@@ -215,6 +215,31 @@ async def test_old_answers_are_pruned(journal: Journal) -> None:
     assert kept == [False, False, True, True]
 
 
+async def test_old_history_is_pruned_from_its_beginning(rig: Rig, journal: Journal) -> None:
+    assert await journal.prune_history(before=START) == 0
+    ages = [1, 2, 9, 3, 4]
+    for number, age in enumerate(ages):
+        await journal.commit(sample_entry(sample_record(number), at=moment(age)))
+    gone, recent = (sample_record(n, phase=Phase.DESTROYED, updated_at=moment(n)) for n in (6, 8))
+    for record in (gone, recent):
+        await journal.commit(sample_entry(record, at=moment(9)))
+    assert await journal.prune_history(before=moment(7)) == 2
+    assert [line.seq for line in await journal.events()] == [3, 4, 5, 6, 7]
+    assert [line.seq for line in await journal.events(after_seq=4, limit=2)] == [5, 6]
+    assert await journal.record(gone.sandbox_id) is None
+    assert await journal.record(recent.sandbox_id) == recent
+    assert len(await journal.records()) == len(ages)
+
+    assert await journal.prune_history(before=moment(1000)) == 4
+    assert [line.seq for line in await journal.events()] == [7], "the newest line stays"
+    await journal.close()
+
+    async def check(again: Journal) -> None:
+        assert await again.commit(sample_entry()) == 8
+
+    await reopened(rig, check)
+
+
 async def test_notes_change_no_record(journal: Journal) -> None:
     record = sample_record()
     await journal.commit(sample_entry(record))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -118,6 +119,18 @@ class FakeJournal:
 
         return await self._write(work, what="prune_answers")
 
+    async def prune_history(self, *, before: datetime) -> int:
+        def work(content: JournalContent) -> int:
+            for record in list(content.records.values()):
+                if record.phase is Phase.DESTROYED and record.updated_at < before:
+                    del content.records[record.sandbox_id]
+            newer = (index for index, line in enumerate(content.events) if line.at >= before)
+            count = next(newer, max(0, len(content.events) - 1))
+            del content.events[:count]
+            return count
+
+        return await self._write(work, what="prune_history")
+
     async def answer(self, request_id: RequestId, *, tenant_id: TenantId) -> Answer | None:
         return self._content.answers.get((tenant_id, request_id))
 
@@ -131,12 +144,10 @@ class FakeJournal:
     async def events(
         self, sandbox_id: SandboxId | None = None, *, after_seq: int = 0, limit: int = 1000
     ) -> list[JournalEvent]:
-        lines = [
-            line
-            for line in self._content.events[after_seq:]
-            if sandbox_id is None or line.sandbox_id == sandbox_id
-        ]
-        return lines[:limit]
+        lines = self._content.events
+        start = max(0, after_seq + 1 - lines[0].seq) if lines else 0
+        wanted = (line for line in lines[start:] if sandbox_id in (None, line.sandbox_id))
+        return list(itertools.islice(wanted, limit))
 
     async def snapshots(
         self, *, tenant_id: TenantId | None = None, sandbox_id: SandboxId | None = None
@@ -239,7 +250,7 @@ def memory_in_use_mib(content: JournalContent) -> int:
 
 
 def _append(content: JournalContent, line: JournalEvent) -> int:
-    seq = len(content.events) + 1
+    seq = content.events[-1].seq + 1 if content.events else 1
     content.events.append(line.model_copy(update={"seq": seq}))
     return seq
 

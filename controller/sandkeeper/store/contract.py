@@ -75,6 +75,13 @@ class Journal(Protocol):
         """Forget answers given before that moment; return how many."""
         ...
 
+    async def prune_history(self, *, before: datetime) -> int:
+        """Forget the oldest journal lines, never the newest, and destroyed sandboxes, of before that moment.
+
+        Returns how many lines went; it is bounded, so call again while it is large.
+        """
+        ...
+
     async def records(self) -> list[SandboxRecord]:
         """Return the records of all sandboxes that are not destroyed, oldest first."""
         ...

@@ -6,24 +6,24 @@ the owner's process lock opens it.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic_core import to_json
-
-from sandkeeper.core.errors import AlreadyExists, FailedPrecondition
-from sandkeeper.core.ids import MachineId, RequestId, SandboxId, SnapshotId, TenantId
-from sandkeeper.core.record import SandboxRecord, SnapshotRecord
+from sandkeeper.core.errors import AlreadyExists, FailedPrecondition, Internal
+from sandkeeper.core.ids import MachineId, SandboxId, TenantId
+from sandkeeper.store import journal_rows as rows
 from sandkeeper.store import schema
 from sandkeeper.store.committer import Committer
 from sandkeeper.store.contract import WriterLock
-from sandkeeper.store.entries import Answer, JournalEntry, JournalEvent, moment_text
+from sandkeeper.store.entries import Answer, JournalEntry, moment_text
 from sandkeeper.store.migrations import OWNER_LAYOUT
 from sandkeeper.store.reader import OwnerReader
 from sandkeeper.store.statements import insert, insert_first, upsert
+
+PRUNED_LINES_MAX = 10_000
+"""Journal lines one `prune_history` removes: it shares the committer's thread with every commit."""
 
 _PUT_RECORD = upsert(schema.sandboxes)
 _PUT_EVENT = insert(schema.events)
@@ -31,19 +31,21 @@ _PUT_SNAPSHOT = upsert(schema.snapshots)
 _PUT_ANSWER = insert_first(schema.answers)
 _ANSWERED_AS = "SELECT fingerprint FROM answers WHERE tenant_id = :tenant_id AND request_id = :request_id"
 _PRUNE_ANSWERS = "DELETE FROM answers WHERE at < :before"
+_PRUNE_EVENTS = (
+    "DELETE FROM events WHERE seq < (SELECT min(seq) FROM events) + :limit AND seq < coalesce("
+    "(SELECT seq FROM events WHERE at >= :before ORDER BY seq LIMIT 1), (SELECT max(seq) FROM events))"
+)
+_PRUNE_DESTROYED = "DELETE FROM sandboxes WHERE phase = 'destroyed' AND updated_at < :before"
 
-Parameters = dict[str, Any]
 
-
-class OwnerJournal:
-    """`contract.Journal` on a SQLite file."""
+class OwnerJournal(OwnerReader):
+    """`contract.Journal` on a SQLite file: everything `OwnerReader` reads, and the writes."""
 
     def __init__(self, path: Path, *, machine_id: MachineId, lock: WriterLock) -> None:
-        self.path = path
+        super().__init__(path)
         self._machine_id = machine_id
         self._lock = lock
         self._committer = Committer(path, layout=OWNER_LAYOUT)
-        self._reader = OwnerReader(path)
 
     async def open(self) -> None:
         """Check the file, bring it up, and make it ready; once per object.
@@ -59,24 +61,15 @@ class OwnerJournal:
             )
         await self._committer.open()
         try:
-            await self._reader.open()
+            await super().open()
         except BaseException:
             await self._committer.close()
             raise
 
     async def close(self) -> None:
         """Finish the writes already asked for and close; safe to repeat. Before the lock is released."""
-        await self._reader.close()
+        await super().close()
         await self._committer.close()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    # ---- writes
 
     async def commit(self, entry: JournalEntry) -> int:
         """Make `entry` durable, all of it or nothing, and return the seq of its journal line.
@@ -85,18 +78,18 @@ class OwnerJournal:
             AlreadyExists: `request_id_conflict`; an answer is kept for that id with another fingerprint.
             SandkeeperError: As `Committer.commit`.
         """
-        record_row = _record_row(entry.record)
-        event_row = _event_row(entry)
-        snapshot_row = None if entry.snapshot is None else _snapshot_row(entry.snapshot)
-        answer_rows = [self._answer_row(answer) for answer in entry.answers]
+        record = rows.record_row(entry.record)
+        line = rows.event_row(entry)
+        snapshot = None if entry.snapshot is None else rows.snapshot_row(entry.snapshot)
+        answers = [rows.answer_row(answer, machine_id=self._machine_id) for answer in entry.answers]
 
         def work(connection: sqlite3.Connection) -> int:
-            connection.execute(_PUT_RECORD, record_row)
-            if snapshot_row is not None:
-                connection.execute(_PUT_SNAPSHOT, snapshot_row)
-            for row in answer_rows:
-                _put_answer(connection, row)
-            return _put_event(connection, event_row)
+            connection.execute(_PUT_RECORD, record)
+            if snapshot is not None:
+                connection.execute(_PUT_SNAPSHOT, snapshot)
+            for answer in answers:
+                _put_answer(connection, answer)
+            return _put_event(connection, line)
 
         return await self._committer.commit(work)
 
@@ -110,8 +103,15 @@ class OwnerJournal:
         details: dict[str, Any] | None = None,
     ) -> int:
         """Append a journal line that changes no record, and return its seq."""
-        row = self._note_row(sandbox_id, tenant_id=tenant_id, kind=kind, at=at, details=details or {})
-        return await self._committer.commit(lambda connection: _put_event(connection, row))
+        line = rows.note_row(
+            sandbox_id,
+            tenant_id=tenant_id,
+            machine_id=self._machine_id,
+            kind=kind,
+            at=at,
+            details=details or {},
+        )
+        return await self._committer.commit(lambda connection: _put_event(connection, line))
 
     async def put_answer(self, answer: Answer, *, sandbox_id: SandboxId) -> int:
         """Keep the answer of a request that changed no record, and return the seq of its `answered` line.
@@ -119,14 +119,18 @@ class OwnerJournal:
         Raises:
             AlreadyExists: `request_id_conflict`.
         """
-        details = {"request_id": answer.request_id, "verb": answer.verb, "is_error": answer.is_error}
-        answer_row = self._answer_row(answer)
-        line = self._note_row(
-            sandbox_id, tenant_id=answer.tenant_id, kind="answered", at=answer.at, details=details
+        row = rows.answer_row(answer, machine_id=self._machine_id)
+        line = rows.note_row(
+            sandbox_id,
+            tenant_id=answer.tenant_id,
+            machine_id=self._machine_id,
+            kind="answered",
+            at=answer.at,
+            details={"request_id": answer.request_id, "verb": answer.verb, "is_error": answer.is_error},
         )
 
         def work(connection: sqlite3.Connection) -> int:
-            _put_answer(connection, answer_row)
+            _put_answer(connection, row)
             return _put_event(connection, line)
 
         return await self._committer.commit(work)
@@ -138,107 +142,32 @@ class OwnerJournal:
             lambda connection: connection.execute(_PRUNE_ANSWERS, {"before": moment}).rowcount
         )
 
-    # ---- reads
+    async def prune_history(self, *, before: datetime) -> int:
+        """Forget the oldest journal lines, and destroyed sandboxes, of before that moment.
 
-    async def answer(self, request_id: RequestId, *, tenant_id: TenantId) -> Answer | None:
-        """Return the answer kept for a request, if any."""
-        return await self._reader.answer(request_id, tenant_id=tenant_id)
+        Only lines at the beginning go, at most PRUNED_LINES_MAX of them, and never the newest: so seqs have no
+        gaps and are never given twice.
 
-    async def records(self) -> list[SandboxRecord]:
-        """Return the records of all sandboxes that are not destroyed, oldest first."""
-        return await self._reader.records()
+        Returns:
+            How many lines went; when it is PRUNED_LINES_MAX, call it again.
+        """
+        wanted = {"before": moment_text(before), "limit": PRUNED_LINES_MAX}
 
-    async def record(self, sandbox_id: SandboxId) -> SandboxRecord | None:
-        """Return one record, a destroyed one too."""
-        return await self._reader.record(sandbox_id)
+        def work(connection: sqlite3.Connection) -> int:
+            connection.execute(_PRUNE_DESTROYED, wanted)
+            return connection.execute(_PRUNE_EVENTS, wanted).rowcount
 
-    async def events(
-        self, sandbox_id: SandboxId | None = None, *, after_seq: int = 0, limit: int = 1000
-    ) -> list[JournalEvent]:
-        """Return up to `limit` journal lines after `after_seq`, oldest first, of one sandbox or of all."""
-        return await self._reader.events(sandbox_id, after_seq=after_seq, limit=limit)
-
-    async def snapshots(
-        self, *, tenant_id: TenantId | None = None, sandbox_id: SandboxId | None = None
-    ) -> list[SnapshotRecord]:
-        """Return committed snapshots, oldest first."""
-        return await self._reader.snapshots(tenant_id=tenant_id, sandbox_id=sandbox_id)
-
-    async def snapshot(self, snapshot_id: SnapshotId) -> SnapshotRecord | None:
-        """Return one committed snapshot."""
-        return await self._reader.snapshot(snapshot_id)
-
-    def _answer_row(self, answer: Answer) -> Parameters:
-        return {
-            "tenant_id": answer.tenant_id,
-            "request_id": answer.request_id,
-            "machine_id": self._machine_id,
-            "fingerprint": answer.fingerprint,
-            "at": moment_text(answer.at),
-            "document": answer.model_dump_json(),
-        }
-
-    def _note_row(
-        self, sandbox_id: SandboxId, *, tenant_id: TenantId, kind: str, at: datetime, details: dict[str, Any]
-    ) -> Parameters:
-        return {
-            "tenant_id": tenant_id,
-            "machine_id": self._machine_id,
-            "sandbox_id": sandbox_id,
-            "kind": kind,
-            "at": moment_text(at),
-            "event": None,
-            "details": to_json(details).decode(),
-        }
+        return await self._committer.commit(work)
 
 
-def _record_row(record: SandboxRecord) -> Parameters:
-    return {
-        "sandbox_id": record.sandbox_id,
-        "tenant_id": record.tenant_id,
-        "machine_id": record.machine_id,
-        "name": record.name,
-        "phase": record.phase.value,
-        "birth_id": record.birth_id,
-        "pending_id": None if record.pending is None else record.pending.command_id,
-        "given_up": json.dumps(record.given_up) if record.given_up else "[]",
-        "memory_mib": record.spec.size.memory_mib,
-        "created_at": moment_text(record.created_at),
-        "document": record.model_dump_json(),
-    }
-
-
-def _event_row(entry: JournalEntry) -> Parameters:
-    return {
-        "tenant_id": entry.record.tenant_id,
-        "machine_id": entry.record.machine_id,
-        "sandbox_id": entry.record.sandbox_id,
-        "kind": entry.kind,
-        "at": moment_text(entry.at),
-        "event": None if entry.event is None else entry.event.model_dump_json(),
-        "details": to_json(entry.details).decode() if entry.details else "{}",
-    }
-
-
-def _snapshot_row(snapshot: SnapshotRecord) -> Parameters:
-    return {
-        "snapshot_id": snapshot.snapshot_id,
-        "tenant_id": snapshot.tenant_id,
-        "machine_id": snapshot.machine_id,
-        "sandbox_id": snapshot.sandbox_id,
-        "created_at": moment_text(snapshot.created_at),
-        "document": snapshot.model_dump_json(),
-    }
-
-
-def _put_event(connection: sqlite3.Connection, row: Parameters) -> int:
+def _put_event(connection: sqlite3.Connection, row: rows.Parameters) -> int:
     seq = connection.execute(_PUT_EVENT, row).lastrowid
     if seq is None:
-        raise FailedPrecondition("an insert into the journal got no seq", code="journal_error")
+        raise Internal("an insert into the journal got no seq", code="journal_error")
     return seq
 
 
-def _put_answer(connection: sqlite3.Connection, row: Parameters) -> None:
+def _put_answer(connection: sqlite3.Connection, row: rows.Parameters) -> None:
     if connection.execute(_PUT_ANSWER, row).rowcount == 1:
         return
     kept = connection.execute(_ANSWERED_AS, row).fetchone()

@@ -25,8 +25,9 @@ sandboxes = Table(
     Column("given_up", Text, nullable=False),
     Column("memory_mib", Integer, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("updated_at", Text, nullable=False),
     Column("document", Text, nullable=False),
-    Index("sandboxes_by_phase", "phase"),
+    Index("sandboxes_by_phase", "phase", "updated_at"),
 )
 
 Index("sandboxes_by_given_up", sandboxes.c.given_up, sqlite_where=sandboxes.c.given_up != text("'[]'"))
