@@ -27,8 +27,11 @@ func (b *box) serveArchiveDown(w http.ResponseWriter, r *http.Request) {
 	var err error
 	b.blocking.files.do(func() {
 		root, err = syscall.Open(at.path, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
-		if err == nil {
-			err = syscall.Fstat(root, &stat)
+		if err != nil {
+			return
+		}
+		if err = syscall.Fstat(root, &stat); err != nil {
+			syscall.Close(root)
 		}
 	})
 	if err != nil {

@@ -154,20 +154,26 @@ func (b *box) begin(generation, epoch int64, s settings) *fault {
 	return nil
 }
 
-// tryDrain stops new work if nothing is under way, or by force; it answers the runs that are going.
-func (b *box) tryDrain(force bool) (drained bool, going []string, quiet <-chan struct{}) {
+// drain is how a box answers when it is asked to stop taking work.
+type drain struct {
+	isDrained bool
+	isWriting bool     // admitted work that is not a run has not ended yet
+	going     []string // running runs
+	quiet     <-chan struct{}
+}
+
+// tryDrain stops new work if nothing is under way, or by force. Detached runs do not count as work.
+func (b *box) tryDrain(force bool) drain {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	going, busy := b.runs.going()
-	if b.inFlight > 0 {
-		busy = true
+	answer := drain{isWriting: b.inFlight > 0, going: going, quiet: b.quiet}
+	if (busy || answer.isWriting) && !force && !b.draining {
+		return answer
 	}
-	if busy && !force && !b.draining {
-		return false, going, b.quiet
-	}
-	b.draining = true
+	b.draining, answer.isDrained = true, true
 	b.armDrainLocked()
-	return true, going, b.quiet
+	return answer
 }
 
 func (b *box) armDrainLocked() {

@@ -145,14 +145,20 @@ func TestADrainEndsWithoutTheOwnersWord(t *testing.T) {
 
 func TestQuiesceWaitsForTheEnd(t *testing.T) {
 	b := start(t, 1, 1)
-	end, _ := b.beginWork()
-	answered := make(chan reply)
-	go func() {
-		answered <- ask(t, b.routes(), "POST", ownPrefix+"quiesce", fields{"epoch": 1, "waitMs": 30_000})
-	}()
-	end()
-	if got := <-answered; got.body["state"] != "drained" {
-		t.Fatalf("%s", got.text)
+	for _, force := range []bool{false, true} {
+		end, f := b.beginWork()
+		if f != nil {
+			t.Fatal(f)
+		}
+		answered := make(chan reply)
+		go func() {
+			answered <- ask(t, b.routes(), "POST", ownPrefix+"quiesce", fields{"epoch": 1, "waitMs": 30_000, "force": force})
+		}()
+		end()
+		if got := <-answered; got.body["state"] != "drained" {
+			t.Fatalf("%s", got.text)
+		}
+		b.resume()
 	}
 }
 

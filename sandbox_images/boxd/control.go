@@ -90,19 +90,24 @@ func (b *box) serveQuiesce(w http.ResponseWriter, r *http.Request) {
 	timer := time.NewTimer(min(time.Duration(max(request.WaitMs, 0))*time.Millisecond, maxQuiesceWait))
 	defer timer.Stop()
 	for {
-		drained, going, quiet := b.tryDrain(request.Force)
-		if drained {
-			writeJSON(w, http.StatusOK, quiesceAnswer{State: "drained", Runs: going})
-			return
+		answer := b.tryDrain(request.Force)
+		state := "busy"
+		if answer.isDrained {
+			state = "drained"
 		}
-		select {
-		case <-quiet:
-		case <-timer.C:
-			writeJSON(w, http.StatusOK, quiesceAnswer{State: "busy", Runs: going})
-			return
-		case <-r.Context().Done():
-			return
+		// By force too, writes that were admitted get the time to end: a snapshot must not hold half of one.
+		isOver := answer.isDrained && !answer.isWriting
+		if !isOver {
+			select {
+			case <-answer.quiet:
+				continue
+			case <-timer.C:
+			case <-r.Context().Done():
+				return
+			}
 		}
+		writeJSON(w, http.StatusOK, quiesceAnswer{State: state, Runs: answer.going})
+		return
 	}
 }
 

@@ -66,7 +66,6 @@ func secondStage(startedNs int64) {
 	}
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), maxProcs))
 	debug.SetGCPercent(50)
-	debug.SetMemoryLimit(softMemoryBytes)
 	reserveThreads(threadReserve)
 	hideFromSiblings()
 

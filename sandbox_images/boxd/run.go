@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -189,10 +190,7 @@ func (r *run) expire() {
 	}
 	r.timedOut = true
 	r.mu.Unlock()
-	r.killTree()
-	select {
-	case <-r.done:
-	case <-time.After(time.Second):
+	if left := r.killTree(); slices.Contains(left, r.pid) {
 		r.finishIfOver(true)
 	}
 }

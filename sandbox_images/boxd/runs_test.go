@@ -28,12 +28,13 @@ func TestASignalIsNoExit(t *testing.T) {
 func TestARepeatAttaches(t *testing.T) {
 	const script = "seq 1 30000; date +%N; sleep 0.05; echo end"
 	said := make([]*transcript, 4)
+	id := randomHex()
 	var together sync.WaitGroup
 	for i := range said {
 		together.Add(1)
 		go func() {
 			defer together.Done()
-			said[i] = shell(t, script, fields{"runId": "attach"})
+			said[i] = shell(t, script, fields{"runId": id})
 		}()
 	}
 	together.Wait()
@@ -49,11 +50,11 @@ func TestARepeatAttaches(t *testing.T) {
 	if started != 1 {
 		t.Errorf("started %d times", started)
 	}
-	late := shell(t, script, fields{"runId": "attach", "stdoutOffset": len(said[0].stdout) - 4})
+	late := shell(t, script, fields{"runId": id, "stdoutOffset": len(said[0].stdout) - 4})
 	if string(late.stdout) != "end\n" || late.end["exitCode"] != 0.0 {
 		t.Errorf("%q %v", late.stdout, late.end)
 	}
-	other := shell(t, "true", fields{"runId": "attach"})
+	other := shell(t, "true", fields{"runId": id})
 	if other.status != 409 || other.refusal["code"] != "already_exists" {
 		t.Errorf("%d %v", other.status, other.refusal)
 	}
@@ -77,16 +78,17 @@ func TestStandardInput(t *testing.T) {
 
 func TestStreamedInput(t *testing.T) {
 	b, server := sharedBox()
+	id := randomHex()
 	said := make(chan *transcript)
 	go func() {
-		said <- stream(t, "Start", fields{"process": fields{"cmd": "cat"}, "sandkeeper": fields{"runId": "in", "stdin": "stream"}})
+		said <- stream(t, "Start", fields{"process": fields{"cmd": "cat"}, "sandkeeper": fields{"runId": id, "stdin": "stream"}})
 	}()
 	var found *run
 	for found == nil {
-		found = b.runs.known("in")
+		found = b.runs.known(id)
 	}
 	<-found.launched
-	selected := fields{"sandkeeper": fields{"runId": "in"}}
+	selected := fields{"sandkeeper": fields{"runId": id}}
 	input := fields{"process": selected, "input": fields{"stdin": []byte("typed")}}
 	if got := ask(t, server.Config.Handler, "POST", processPrefix+"SendInput", input); got.status != 200 {
 		t.Errorf("%d %s", got.status, got.text)
@@ -142,7 +144,8 @@ func TestEnvironmentOrder(t *testing.T) {
 
 func TestTimeoutEndsTheTree(t *testing.T) {
 	const script = `trap '' TERM; setsid sh -c 'trap "" TERM; sleep 987' & (setsid sleep 987 &); echo $$; sleep 987`
-	said := shell(t, script, fields{"timeoutMs": 300, "runId": "tree"})
+	id := randomHex()
+	said := shell(t, script, fields{"timeoutMs": 300, "runId": id})
 	if said.ours()["outcome"] != "timeout" || said.end["exited"] != false || len(said.stdout) == 0 {
 		t.Errorf("%v %q", said.end, said.stdout)
 	}
@@ -151,7 +154,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range list {
-		if !p.isGone() && runIDOf(p.pid) == "tree" {
+		if !p.isGone() && runIDOf(p.pid) == id {
 			t.Errorf("process %d lives", p.pid)
 		}
 	}
@@ -159,7 +162,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 
 func TestTheTreeOfOneRunIsNotAnothers(t *testing.T) {
 	other := make(chan *transcript)
-	go func() { other <- shell(t, "sleep 0.4; echo alive", fields{"runId": "neighbour"}) }()
+	go func() { other <- shell(t, "sleep 0.4; echo alive", nil) }()
 	shell(t, "sleep 987", fields{"timeoutMs": 100})
 	if said := <-other; string(said.stdout) != "alive\n" || said.end["exitCode"] != 0.0 {
 		t.Errorf("%v", said.end)

@@ -20,8 +20,7 @@ const (
 	spawnSlots = 6  // fork + exec
 	treeSlots  = 4  // walks over /proc
 
-	maxConnections  = 1024
-	softMemoryBytes = 48 << 20
+	maxConnections = 1024
 )
 
 // reserveThreads makes count threads exist at the same time, then lets the runtime keep them idle.
