@@ -1,7 +1,7 @@
 """boxd in a real container: what the Go tests cannot show without being process 1.
 
 Owns its own small harness (raw HTTP over the handed-over socket), so that it tests boxd and not the Python client.
-It needs an engine and an image with sh and coreutils: SANDKEEPER_TEST_IMAGE names it.
+It needs an engine and an image with sh, bash and coreutils: SANDKEEPER_TEST_IMAGE, or a shipped one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,17 @@ from typing import Any
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "sandbox_images" / "boxd"
-KEPT_CAPS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL", "SETFCAP", "AUDIT_WRITE")
+KEPT_CAPS = (
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "SETUID",
+    "SETGID",
+    "KILL",
+    "SETFCAP",
+    "AUDIT_WRITE",
+)
 START_CAPS = (*KEPT_CAPS, "NET_ADMIN", "SETPCAP")
 ARGUMENT_WAIT_S = 60.0
 
@@ -44,24 +54,47 @@ def go_command() -> str:
 
 
 def go_environment() -> dict[str, str]:
-    fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOOS": "linux"}
+    fixed = {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOPROXY": "off",
+        "GOFLAGS": "-mod=mod",
+        "GOOS": "linux",
+    }
     return {**os.environ, **fixed}
 
 
 @pytest.fixture(scope="session")
 def boxd_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("boxd") / "boxd"
-    command = [go_command(), "build", "-trimpath", "-ldflags", "-s -w -X main.build=test", "-o", str(target), "."]
+    command = [
+        go_command(),
+        "build",
+        "-trimpath",
+        "-ldflags",
+        "-s -w -X main.build=test",
+        "-o",
+        str(target),
+        ".",
+    ]
     subprocess.run(command, cwd=SOURCE, env=go_environment(), check=True)
     return target
 
 
 @pytest.fixture(scope="session")
 def image() -> str:
-    name = os.environ.get("SANDKEEPER_TEST_IMAGE", "")
-    if not name:
-        pytest.skip("SANDKEEPER_TEST_IMAGE names no image")
-    return name
+    named = os.environ.get("SANDKEEPER_TEST_IMAGE", "")
+    if named:
+        return named
+    for repository in ("sandkeeper/slim", "sandkeeper/base"):
+        listed = subprocess.run(
+            ["docker", "images", "-q", repository], check=True, capture_output=True, text=True
+        )
+        if listed.stdout:
+            return listed.stdout.split()[0]
+    pytest.skip(
+        "no image: build the shipped ones, or let SANDKEEPER_TEST_IMAGE name one with sh, bash and coreutils"
+    )
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -127,11 +160,12 @@ class Box:
 
     def _hand_over(self) -> None:
         """Refuse the first try, so that every test also shows that boxd comes again."""
-        for answer, fds in ((b'{"protocol":1,"ok":false,"error":"not yet"}\n', []), (b'{"protocol":1,"ok":true}\n', None)):
+        refusal, consent = b'{"protocol":1,"ok":false,"error":"not yet"}\n', b'{"protocol":1,"ok":true}\n'
+        for answer, fds in ((refusal, []), (consent, [self._listener.fileno()])):
             peer, _ = self._boot.accept()
             with peer, peer.makefile("rb") as lines:
                 self.greeting = json.loads(lines.readline())
-                socket.send_fds(peer, [answer], [self._listener.fileno()] if fds is None else fds)
+                socket.send_fds(peer, [answer], fds)
 
     def close(self) -> None:
         subprocess.run(["docker", "rm", "-f", self.birth_id], check=True, stdout=subprocess.DEVNULL)
@@ -152,7 +186,13 @@ class Box:
         return status, json.loads(text) if text else None
 
     def go(self, *, generation: int = 1, epoch: int = 1) -> tuple[int, Any]:
-        body = {"birthId": self.birth_id, "generation": generation, "epoch": epoch, "user": None, "workdir": None}
+        body = {
+            "birthId": self.birth_id,
+            "generation": generation,
+            "epoch": epoch,
+            "user": None,
+            "workdir": None,
+        }
         return self.ask("POST", "/sandkeeper/v1/go", body)
 
     def run(self, *argv: str, **extra: Any) -> Outcome:
@@ -170,7 +210,9 @@ class Box:
         with contextlib.closing(connection):
             text = json.dumps(request).encode()
             headers = {"Content-Type": "application/connect+json"}
-            connection.request("POST", "/process.Process/Start", struct.pack(">BI", 0, len(text)) + text, headers)
+            connection.request(
+                "POST", "/process.Process/Start", struct.pack(">BI", 0, len(text)) + text, headers
+            )
             answer = connection.getresponse()
             if answer.status != 200:
                 return answer.status, json.loads(answer.read())
@@ -202,7 +244,10 @@ class Box:
     def living(self, name: str) -> list[str]:
         """Host's view of the box's processes with that command, so that the box cannot hide them."""
         listed = subprocess.run(
-            ["docker", "top", self.birth_id, "-eo", "pid,stat,args"], check=True, capture_output=True, text=True
+            ["docker", "top", self.birth_id, "-eo", "pid,stat,args"],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         return [line for line in listed.stdout.splitlines() if name in line]
 
@@ -239,7 +284,11 @@ def test_nothing_runs_before_go(make_box: Any) -> None:
     assert box.greeting == {"protocol": 1, "build": "test", "pid1": True}
     assert box.call("GET", "/health")[0] == 204
     assert box.ask("GET", "/sandkeeper/v1/hello")[1]["state"] == "waiting"
-    for method, path in (("POST", "/process.Process/Start"), ("GET", "/files?path=/etc/passwd"), ("GET", "/nowhere")):
+    for method, path in (
+        ("POST", "/process.Process/Start"),
+        ("GET", "/files?path=/etc/passwd"),
+        ("GET", "/nowhere"),
+    ):
         status, refusal = box.ask(method, path)
         assert (status, refusal["sandkeeper"]["code"]) == (503, "not_started")
     wrong = box.ask("POST", "/sandkeeper/v1/go", {"birthId": "other", "generation": 1, "epoch": 1})
@@ -256,7 +305,17 @@ def test_children_never_hold_the_dropped_capabilities(box: Box) -> None:
 
 
 def test_a_container_without_setpcap_is_refused(boxd_binary: Path, image: str) -> None:
-    command = ["docker", "run", "--rm", "--cap-drop", "ALL", "--network", "none", "-v", f"{boxd_binary.parent}:/b:ro"]
+    command = [
+        "docker",
+        "run",
+        "--rm",
+        "--cap-drop",
+        "ALL",
+        "--network",
+        "none",
+        "-v",
+        f"{boxd_binary.parent}:/b:ro",
+    ]
     refused = subprocess.run([*command, "--entrypoint", "/b/boxd", image], capture_output=True, text=True)
     assert refused.returncode == 70
     assert "CAP_SETPCAP is missing" in refused.stderr
@@ -269,7 +328,8 @@ def test_exit_codes_signals_and_output(box: Box) -> None:
     killed = box.sh("kill -TERM $$")
     assert (killed.ours["outcome"], killed.ours["signal"], killed.end["exited"]) == ("signaled", 15, False)
     assert box.run("cat").ours["outcome"] == "exited"  # no standard input ends it
-    assert box.run("cat", stdin="data", stdinData=base64.b64encode(b"x" * 300_000).decode()).stdout == b"x" * 300_000
+    given = b"x" * 300_000
+    assert box.run("cat", stdin="data", stdinData=base64.b64encode(given).decode()).stdout == given
 
 
 @pytest.mark.parametrize(
@@ -295,10 +355,37 @@ def test_a_user_has_its_own_environment(box: Box) -> None:
 
 @pytest.mark.parametrize("user", ["root", "nobody"])
 def test_timeout_ends_the_whole_tree(box: Box, user: str) -> None:
-    script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 4444 & sleep 4444' & (setsid sleep 4444 &) ; echo up; sleep 4444"
+    own_session = "setsid sh -c 'trap \"\" TERM; sleep 4444 & sleep 4444'"
+    script = f"trap '' TERM; {own_session} & (setsid sleep 4444 &) ; echo up; sleep 4444"
     ended = box.sh(script, timeoutMs=400, user=user)
     assert (ended.ours["outcome"], ended.stdout, ended.ours["notStopped"]) == ("timeout", b"up\n", [])
     assert box.living("4444") == []
+
+
+def test_what_hides_from_a_tree_kill_is_named(box: Box) -> None:
+    hidden = box.sh("(setsid env -i sleep 6666 &); sleep 60", timeoutMs=300)
+    assert len(hidden.ours["notStopped"]) == 1
+    assert box.sh(f"kill {hidden.ours['notStopped'][0]}").end["exitCode"] == 0
+
+
+def test_children_inherit_no_signal_or_limit_of_boxd(box: Box, image: str) -> None:
+    script = (
+        "sleep 0.1; ulimit -n; grep -E '^Sig(Ign|Blk)' /proc/self/status; umask; cat /proc/self/oom_score_adj"
+    )
+    command = [
+        "docker",
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--oom-score-adj",
+        "800",
+        image,
+        "sh",
+        "-c",
+        script,
+    ]
+    assert box.sh(script).stdout == subprocess.run(command, check=True, capture_output=True).stdout
 
 
 def test_tree_kill_of_a_known_run(box: Box) -> None:
@@ -309,7 +396,7 @@ def test_tree_kill_of_a_known_run(box: Box) -> None:
     while not box.living("5555"):
         time.sleep(0.01)
     selected = {"process": {"sandkeeper": {"runId": run_id}}, "sandkeeper": {"tree": True}}
-    assert box.ask("POST", "/process.Process/SendSignal", selected) == (200, {"sandkeeper": {"notStopped": []}})
+    assert box.ask("POST", "/process.Process/SendSignal", selected)[1] == {"sandkeeper": {"notStopped": []}}
     reader.join()
     assert results[0].ours["signal"] == 9
     assert box.living("5555") == []
@@ -327,7 +414,9 @@ def test_a_repeat_attaches_and_gets_the_same_bytes(box: Box) -> None:
     run_id = uuid.uuid4().hex
     script = "seq 1 20000; date +%N; sleep 0.2; echo done"
     results: list[Outcome] = []
-    readers = [threading.Thread(target=lambda: results.append(box.sh(script, runId=run_id))) for _ in range(3)]
+    readers = [
+        threading.Thread(target=lambda: results.append(box.sh(script, runId=run_id))) for _ in range(3)
+    ]
     for reader in readers:
         reader.start()
     for reader in readers:
@@ -413,7 +502,9 @@ def test_files(box: Box) -> None:
     listed = box.ask("POST", "/filesystem.Filesystem/ListDir", {"path": "/tmp/f", "depth": 2})[1]["entries"]
     assert [each["path"] for each in listed] == ["/tmp/f/deep", "/tmp/f/deep/a.txt"]
     assert box.ask("POST", "/filesystem.Filesystem/MakeDir", {"path": "/tmp/f"})[0] == 409
-    moved = box.ask("POST", "/filesystem.Filesystem/Move", {"source": "/tmp/f/deep", "destination": "/tmp/g/x"})
+    moved = box.ask(
+        "POST", "/filesystem.Filesystem/Move", {"source": "/tmp/f/deep", "destination": "/tmp/g/x"}
+    )
     assert moved[1]["entry"]["path"] == "/tmp/g/x"
     assert box.call("GET", "/files?path=/tmp/g/x/a.txt")[1] == b"hello world"
     assert box.ask("POST", "/filesystem.Filesystem/Remove", {"path": "/tmp/g"}) == (200, {})
@@ -422,8 +513,8 @@ def test_files(box: Box) -> None:
 
 def test_a_folder_of_the_image_can_be_moved(box: Box) -> None:
     """Overlay file systems answer EXDEV to a rename of a lower folder."""
-    box.sh("true")
-    moved = box.ask("POST", "/filesystem.Filesystem/Move", {"source": "/usr/share/doc", "destination": "/usr/share/doc2"})
+    names = {"source": "/usr/share/doc", "destination": "/usr/share/doc2"}
+    moved = box.ask("POST", "/filesystem.Filesystem/Move", names)
     assert moved[0] == 200, moved
     assert box.sh("test -e /usr/share/doc").end["exitCode"] == 1
 
@@ -437,7 +528,8 @@ def test_a_reader_sees_the_old_file_or_the_new_one(box: Box) -> None:
     contents = [bytes([65 + i]) * 200_000 for i in range(8)]
     box.call("POST", "/files?path=/tmp/atomic", contents[0])
     writers = [
-        threading.Thread(target=box.call, args=("POST", "/files?path=/tmp/atomic", content)) for content in contents
+        threading.Thread(target=box.call, args=("POST", "/files?path=/tmp/atomic", content))
+        for content in contents
     ]
     for writer in writers:
         writer.start()
@@ -487,7 +579,9 @@ def test_archive_up_and_down(box: Box) -> None:
     ],
 )
 def test_hostile_archives_are_refused(box: Box, hostile: list[tarfile.TarInfo]) -> None:
-    status, refusal = box.ask("PUT", f"/sandkeeper/v1/archive?path=/tmp/trap/{uuid.uuid4().hex}", tar_of(*hostile))
+    status, refusal = box.ask(
+        "PUT", f"/sandkeeper/v1/archive?path=/tmp/trap/{uuid.uuid4().hex}", tar_of(*hostile)
+    )
     assert (status, refusal["sandkeeper"]["code"]) == (400, "hostile_archive")
     assert box.sh("ls /tmp/escaped /tmp/trap/escaped").end["exitCode"] == 2
 
@@ -516,13 +610,15 @@ def test_quiesce_and_resume(make_box: Any) -> None:
     ask = {"epoch": 1, "reason": "test"}
     assert box.ask("POST", "/sandkeeper/v1/quiesce", ask)[1] == {"state": "busy", "runs": [run_id]}
     assert box.sh("true").end["exitCode"] == 0
-    assert box.ask("POST", "/sandkeeper/v1/quiesce", {**ask, "force": True})[1] == {"state": "drained", "runs": [run_id]}
+    forced = box.ask("POST", "/sandkeeper/v1/quiesce", {**ask, "force": True})[1]
+    assert forced == {"state": "drained", "runs": [run_id]}
     status, refusal = box.try_run("true")
     assert (status, refusal["sandkeeper"]["code"]) == (503, "draining")
     assert box.ask("POST", "/files?path=/tmp/x", b"x")[0] == 503
     assert box.ask("POST", "/sandkeeper/v1/resume", {"epoch": 1})[1]["state"] == "running"
     assert box.sh("true").end["exitCode"] == 0
-    box.ask("POST", "/process.Process/SendSignal", {"process": {"sandkeeper": {"runId": run_id}}, "signal": "SIGNAL_SIGKILL"})
+    selected = {"process": {"sandkeeper": {"runId": run_id}}, "signal": "SIGNAL_SIGKILL"}
+    assert box.ask("POST", "/process.Process/SendSignal", selected) == (200, {})
     reader.join()
     assert box.ask("POST", "/sandkeeper/v1/quiesce", ask)[1] == {"state": "drained", "runs": []}
 
