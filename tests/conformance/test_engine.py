@@ -1,6 +1,7 @@
 """What every engine promises: the same suite for the fake one and the real one."""
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -221,6 +222,25 @@ class TestFreeze:
             with pytest.raises(FailedPrecondition) as caught:
                 await verb(settings.birth_id)
             assert caught.value.code == "runtime_not_running"
+
+    @pytest.mark.parametrize("way_out", ["thaw", "stop", "remove"])
+    async def test_one_killed_while_frozen_is_gone_after_its_thaw_at_the_latest(
+        self, rig: EngineRig, way_out: str
+    ) -> None:
+        """With cgroup v1 a frozen process keeps even SIGKILL waiting; with v2 it dies at once."""
+        settings = await started(rig)
+        pid = (await seen(rig, settings)).pid
+        assert pid is not None
+        await rig.engine.freeze(settings.birth_id)
+        await rig.kill(settings.birth_id)
+        if way_out == "thaw":
+            with contextlib.suppress(FailedPrecondition):
+                await rig.engine.thaw(settings.birth_id)
+        elif way_out == "stop":
+            await rig.engine.stop(settings.birth_id, grace_s=5)
+        else:
+            await rig.engine.remove(settings.birth_id)
+        await asyncio.wait_for(rig.engine.wait_exit(settings.birth_id, pid), 5)
 
 
 class TestRemove:

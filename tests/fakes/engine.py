@@ -125,7 +125,7 @@ class FakeEngine:
     # ------------------------------------------------------------- Engine
 
     async def facts(self) -> EngineFacts:
-        shown = EngineFacts("fake", "fake", 1, False, "/nowhere", 2, 8 * 2**30)
+        shown = EngineFacts("fake", "fake", self.world.cgroup_version, False, "/nowhere", 2, 8 * 2**30)
         return await self._call("facts", "", lambda: shown)
 
     async def create(self, settings: RuntimeSettings) -> None:

@@ -73,6 +73,7 @@ class FakeRuntime:
     log: str = ""
     memory_in_use_bytes: int = 0
     hole_bytes: int = 0
+    pending_kill: tuple[int, bool] | None = None
     box: FakeBox | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,6 +96,7 @@ class FakeWorld:
         boot: Called at each start of a container; what it returns runs inside until it dies.
         any_image: Every image id that is asked for exists, empty.
         is_disk_full: Creates and commits fail.
+        cgroup_version: With 1, a kill of a frozen container takes effect at its thaw; with 2 at once.
         is_engine_up: Whether calls are answered (kept by `stop_engine`, `start_engine`).
     """
 
@@ -102,6 +104,7 @@ class FakeWorld:
         self.boot = boot
         self.any_image = any_image
         self.is_disk_full = False
+        self.cgroup_version = 1
         self.is_engine_up = True
         self.engine_starts = 0
         self.runtimes: dict[BirthId, FakeRuntime] = {}
@@ -121,16 +124,18 @@ class FakeWorld:
     def kill_container(self, birth_id: BirthId, exit_code: int = KILLED, *, oom: bool = False) -> None:
         """End process 1 as if from outside; of a container that is not alive, nothing."""
         runtime = self.runtimes[birth_id]
-        if runtime.is_alive:
-            runtime.oom_killed = oom
-            self._end(runtime, exit_code)
+        if runtime.state is RuntimeState.FROZEN and self.cgroup_version == 1:
+            runtime.pending_kill = (exit_code, oom)
+        elif runtime.is_alive:
+            self._end(runtime, exit_code, oom=oom)
 
     def stop_engine(self, *, live_restore: bool = True) -> None:
         """The engine goes away: calls fail, and without live-restore all containers end with it."""
         self.is_engine_up = False
         if not live_restore:
-            for birth_id in list(self.runtimes):
-                self.kill_container(birth_id)
+            for runtime in self.runtimes.values():
+                if runtime.is_alive:
+                    self._end(runtime, KILLED)
 
     def start_engine(self) -> None:
         """The engine comes back with what it had."""
@@ -182,11 +187,16 @@ class FakeWorld:
         runtime = self._alive(birth_id, step="thaw")
         if runtime.state is RuntimeState.FROZEN:
             runtime.state = RuntimeState.RUNNING
-            if runtime.box:
+            if runtime.pending_kill:
+                exit_code, oom = runtime.pending_kill
+                self._end(runtime, exit_code, oom=oom)
+            elif runtime.box:
                 runtime.box.thaw()
 
     def stop(self, birth_id: BirthId) -> None:
         runtime = self.existing(birth_id)
+        if runtime.state is RuntimeState.FROZEN:
+            self.thaw(birth_id)
         if runtime.is_alive:
             self._end(runtime, 0)
 
@@ -298,8 +308,9 @@ class FakeWorld:
             raise FailedPrecondition(f"{step} {birth_id}: {runtime.state}", code="runtime_not_running")
         return runtime
 
-    def _end(self, runtime: FakeRuntime, exit_code: int) -> None:
+    def _end(self, runtime: FakeRuntime, exit_code: int, *, oom: bool = False) -> None:
         runtime.state, runtime.exit_code, runtime.pid = RuntimeState.EXITED, exit_code, None
+        runtime.oom_killed, runtime.pending_kill = oom, None
         box, runtime.box = runtime.box, None
         if box:
             box.die()

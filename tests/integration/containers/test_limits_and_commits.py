@@ -1,6 +1,7 @@
 """Limits as the kernel has them, and commits as the engine keeps them."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,31 @@ async def test_a_limit_below_what_is_in_use_is_refused(docker_rig: DockerRig) ->
     assert caught.value.code == "size_below_usage"
     assert kernel_limits(docker_rig, birth_id)[:2] == (256 << 20, 256 << 20)
     await docker_rig.engine.update(birth_id, size(200))
+
+
+async def test_a_process_that_will_not_stop_is_killed_after_the_grace(docker_rig: DockerRig) -> None:
+    birth_id = await started(docker_rig, docker_rig.settings(play="ignore"), says="ignoring")
+    await docker_rig.engine.stop(birth_id, grace_s=0.5)
+    seen = await docker_rig.engine.inspect(birth_id)
+    assert seen is not None
+    assert seen.exit_code == 137
+
+
+async def test_a_commit_goes_on_though_its_container_is_removed(docker_rig: DockerRig) -> None:
+    """So a commit given up must be given up with its tag: the image may still appear."""
+    birth_id = await started(docker_rig, docker_rig.settings(), says="ready")
+    docker_rig.write(birth_id, "/big", os.urandom(40 << 20))
+    tag = f"{docker_rig.repository}:pending-sb1-1"
+    committing = asyncio.create_task(docker_rig.engine.commit(birth_id, tag=tag))
+    await asyncio.sleep(0.1)
+    await docker_rig.engine.remove(birth_id)
+    await asyncio.wait({committing})
+    left = [image.image_id for image in await docker_rig.engine.list_images()]
+    if committing.exception() is None:
+        assert left == [committing.result()]
+    else:
+        assert left == []
+    assert not docker_rig.has_container(birth_id)
 
 
 async def test_nothing_of_the_container_goes_into_its_image(docker_rig: DockerRig) -> None:
