@@ -8,6 +8,7 @@ the next incarnation to the same world.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -277,5 +278,12 @@ class FakeEngine:
 
 
 def engine_for_bench(*, installation_id: InstallationId, ports: Ports, state_dir: Path) -> FakeEngine:
-    """Factory for `engine = "tests.fakes.engine:engine_for_bench"`: any image is there, containers start empty."""
-    return FakeEngine(installation_id=installation_id, ports=ports, any_image=True)
+    """Factory for `engine = "tests.fakes.engine:engine_for_bench"`.
+
+    Any image is there; every container has a fake boxd on the real sockets of its run folder, in this process.
+    """
+    from tests.fakes.served_box import serve_boxes  # only here: a simulation has no sockets
+
+    engine = FakeEngine(installation_id=installation_id, ports=ports, boot=serve_boxes(ports), any_image=True)
+    engine.world.fixed_pid = os.getpid()
+    return engine

@@ -96,6 +96,7 @@ class FakeWorld:
         boot: Called at each start of a container; what it returns runs inside until it dies.
         any_image: Every image id that is asked for exists, empty.
         is_disk_full: Creates and commits fail.
+        fixed_pid: Pid of every process 1; None gives each start a number of its own.
         cgroup_version: With 1, a kill of a frozen container takes effect at its thaw; with 2 at once.
         is_engine_up: Whether calls are answered (kept by `stop_engine`, `start_engine`).
     """
@@ -105,6 +106,7 @@ class FakeWorld:
         self.any_image = any_image
         self.is_disk_full = False
         self.cgroup_version = 1
+        self.fixed_pid: int | None = None
         self.is_engine_up = True
         self.engine_starts = 0
         self.runtimes: dict[BirthId, FakeRuntime] = {}
@@ -170,7 +172,7 @@ class FakeWorld:
             raise FailedPrecondition(f"start {birth_id}: it is frozen", code="runtime_frozen")
         if runtime.state is RuntimeState.RUNNING:
             return
-        runtime.state, runtime.pid = RuntimeState.RUNNING, self._next_pid
+        runtime.state, runtime.pid = RuntimeState.RUNNING, self.fixed_pid or self._next_pid
         runtime.exit_code, runtime.oom_killed = None, False
         runtime.ended = asyncio.Event()
         self._next_pid += 1
