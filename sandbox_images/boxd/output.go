@@ -154,7 +154,7 @@ func (o *output) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.spill != nil {
-		o.spill.close()
+		go o.spill.close() // the reaper may be the caller: it must not wait for a disk
 	}
 	o.spill, o.noSpill, o.ring, o.ringStart = nil, true, nil, o.total
 }
