@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandkeeper.boxd.link import BoxdLink
+from sandkeeper.client.box_link import BoxLink
 from sandkeeper.client.routing import Router
 from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.core.ids import BirthId, SandboxId
@@ -44,7 +44,7 @@ class Box:
     """A lease and the link made with it."""
 
     lease: Terms
-    link: BoxdLink
+    link: BoxLink
 
 
 class Boxes:
@@ -68,7 +68,7 @@ class Boxes:
         known = self._boxes.get(sandbox_id)
         if known is not None and known.lease == lease:
             return known
-        link = BoxdLink(
+        link = BoxLink(
             self._router.installation.state_dir / Path(lease.control_path),
             generation=lease.generation,
             epoch=lease.epoch,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandkeeper.boxd.answers import ArchiveLoaded, FileEntry
-from sandkeeper.boxd.link import BoxdLink
+from sandkeeper.client.box_link import BoxLink
 from sandkeeper.client.boxes import Boxes, wants_renewal
 from sandkeeper.client.transfer import Arriving, OnBytes, packed, unpack
 from sandkeeper.core.errors import SandkeeperError
@@ -109,7 +109,7 @@ class SandboxFiles:
         """
         source = Path(local)
 
-        async def send(link: BoxdLink) -> ArchiveLoaded:
+        async def send(link: BoxLink) -> ArchiveLoaded:
             parcel = packed(source, path=path, on_bytes=on_bytes)
             return await link.files.upload_archive(parcel.folder, chunks=parcel.chunks, user=user)
 
@@ -132,7 +132,7 @@ class SandboxFiles:
         if entry.type != "directory":
             return await self._download_file(path, target, user=user, on_bytes=on_bytes)
 
-        async def fetch(link: BoxdLink) -> int:
+        async def fetch(link: BoxLink) -> int:
             stream = link.files.download_archive(path, user=user)
             async with aclosing(stream):
                 return await unpack(stream, folder=target, on_bytes=on_bytes)
@@ -142,7 +142,7 @@ class SandboxFiles:
     async def _download_file(
         self, path: str, target: Path, *, user: str | None, on_bytes: OnBytes | None
     ) -> int:
-        async def fetch(link: BoxdLink) -> int:
+        async def fetch(link: BoxLink) -> int:
             stream = link.files.stream(path, user=user)
             with Arriving(target, name=Path(path).name) as arriving:
                 async with aclosing(stream):
@@ -155,7 +155,7 @@ class SandboxFiles:
 
         return await self._with_box(fetch)
 
-    async def _with_box(self, work: Callable[[BoxdLink], Awaitable[_T]], *, is_repeatable: bool = True) -> _T:
+    async def _with_box(self, work: Callable[[BoxLink], Awaitable[_T]], *, is_repeatable: bool = True) -> _T:
         """Do `work` on the box at hand; on a lease out of date get a new one and do it again."""
         box = await self._boxes.take(self._sandbox_id)
         for number in range(1, MAX_TRIES + 1):

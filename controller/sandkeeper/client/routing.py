@@ -7,15 +7,16 @@ It never repeats a call that was answered: a typed refusal is an answer.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from sandkeeper.client.installation import Installation
 from sandkeeper.control.caller import DEFAULT_TIMEOUT_S, ControlCaller
 from sandkeeper.core.errors import Internal, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.ports import Ports
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 RETRY_FOR_S = 60.0
 RETRY_FIRST_S = 0.05
@@ -153,6 +154,8 @@ def _wait_s(document: dict[str, Any]) -> float:
 def _checked(answer: Any, document: Any, *, verb: str) -> Any:
     if answer is None:
         return None
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         return TypeAdapter(answer).validate_python(document)
     except ValidationError as error:

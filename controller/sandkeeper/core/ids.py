@@ -6,9 +6,8 @@ Owns the spelling of every id. Never makes randomness: tokens come from `sandkee
 from __future__ import annotations
 
 import re
-from typing import Annotated, NewType
-
-from pydantic import StringConstraints
+from dataclasses import dataclass
+from typing import Annotated, Any, NewType
 
 SandboxId = NewType("SandboxId", str)
 BirthId = NewType("BirthId", str)
@@ -23,7 +22,20 @@ RunId = NewType("RunId", str)
 
 DEFAULT_TENANT = TenantId("default")
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$")]
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """A text that matches `pattern`, for pydantic, without importing it here: ids are needed by all, at once."""
+
+    pattern: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.str_schema(pattern=self.pattern)
+
+
+Name = Annotated[str, _Matching(r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$")]
 """A name a caller gives: 1-63 of lower-case letters, digits, `_ . -`, with a letter or digit at both ends."""
 
 _RUN_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
