@@ -86,10 +86,11 @@ def check_pin(reference: str) -> None:
     Raises:
         InvalidArgument: `root_image_not_pinned`.
     """
-    digest = reference.partition("@sha256:")[2]
-    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+    name, _, digest = reference.partition("@sha256:")
+    has_tag = ":" in name.rpartition("/")[2]
+    if not name or has_tag or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise InvalidArgument(
-            f"root image {reference!r} is not pinned by a digest",
+            f"root image {reference!r} is not pinned by a digest alone",
             code="root_image_not_pinned",
             advice="write it as name@sha256:<64 hexadecimal digits>",
         )

@@ -96,12 +96,25 @@ def test_proxies_are_build_arguments_only_when_set() -> None:
     assert proxy_arguments(environment) == {"http_proxy": "http://p:1"}
 
 
-def test_a_pinned_root_image_is_accepted() -> None:
-    check_pin("debian@sha256:" + "0123456789abcdef" * 4)
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("name", ["debian", "mirror.example:5000/library/debian"])
+def test_a_pinned_root_image_is_accepted(name: str) -> None:
+    check_pin(f"{name}@{DIGEST}")
 
 
 @pytest.mark.parametrize(
-    "reference", ["debian", "debian:bookworm", "debian@sha256:abc", "debian@sha256:" + "x" * 64, ""]
+    "reference",
+    [
+        "debian",
+        "debian:bookworm",
+        "debian@sha256:abc",
+        "debian@sha256:" + "x" * 64,
+        f"debian:bookworm@{DIGEST}",
+        f"@{DIGEST}",
+        "",
+    ],
 )
 def test_a_root_image_without_a_digest_is_refused(reference: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
