@@ -1,61 +1,25 @@
-"""The command line: which commands there are.
+"""The front door of the command line.
 
-Owns the table of commands. A command's file imports what it needs when it is called; Ray and docker are never
-imported at start-up. Exit status: 0 done, 1 error, 2 wrong usage; for `exec` and `run` see `commands/run.py`.
+Owns the one decision of what to import: `exec` is called in loops and has 0.3 s for everything, so it does without the
+library that reads all other commands. Exit status: 0 done, 1 error, 2 wrong usage; for `exec` and `run` see
+`quick_exec.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import typer
-
-from sandkeeper.cli.commands import copy, demo, events, images, machine, run, sandboxes, snapshots, up
-
-PASS_ON = {"allow_interspersed_args": False}
-"""What follows the command's first word is the command's, options too."""
-
-app = typer.Typer(
-    name="sandkeeper",
-    help="Sandboxes for agents: durable owners, replaceable containers.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-COMMANDS: tuple[Callable[..., None], ...] = (
-    up.up,
-    up.down,
-    up.status,
-    machine.doctor,
-    machine.setup,
-    demo.demo,
-    sandboxes.create,
-    sandboxes.ps,
-    sandboxes.describe,
-    sandboxes.rm,
-    sandboxes.start,
-    sandboxes.stop,
-    sandboxes.pause,
-    sandboxes.resume,
-    sandboxes.resize,
-    snapshots.fork,
-    copy.cp,
-    events.events,
-)
-for command in COMMANDS:
-    app.command()(command)
-app.command("run", context_settings=PASS_ON)(run.run)
-app.command("exec", context_settings=PASS_ON)(run.exec_)
-app.add_typer(images.app, name="images")
-app.add_typer(snapshots.app, name="snapshot")
+import sys
 
 
 def main() -> None:
     """Run the command line; ends the process with its exit status."""
-    app()
+    if sys.argv[1:2] == ["exec"]:
+        from sandkeeper.cli.quick_exec import main as run_exec
+
+        run_exec(sys.argv[2:])
+    else:
+        from sandkeeper.cli.table import app
+
+        app(prog_name="sandkeeper")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How the command line speaks: results on stdout, errors and progress on stderr, each also as JSON.
 
 Owns the words an error gets and the exit statuses: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
-`exec` and `run` have their own, in `commands/run.py`.
+`exec` and `run` have their own, in `exit_status.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sandkeeper.core.errors import InvalidArgument, SandkeeperError
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
+TAIL_LINES = 12
 
 _T = TypeVar("_T")
 
@@ -56,6 +57,8 @@ def say_error(error: SandkeeperError, *, is_json: bool) -> None:
     note(f"error: {error.message}{about}")
     if error.admitted != "no":
         note(f"admitted: {error.admitted}")
+    for line in str(error.details.get("output_tail", "")).splitlines()[-TAIL_LINES:]:
+        note(f"  | {line}")
     if error.advice:
         note(f"advice: {error.advice}")
 

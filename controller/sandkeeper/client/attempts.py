@@ -208,6 +208,11 @@ class AttemptSet:
         failures = await self._destroy(losers)
         if failures:
             raise failures[0]
+        for result in results:
+            if result.sandbox is not None and result.name not in kept:
+                self._say(
+                    "destroyed", result.name, sandbox_id=result.sandbox_id, generation=result.generation
+                )
         return [result if result.name in kept else replace(result, sandbox=None) for result in results]
 
     async def _destroy_made(self) -> list[SandkeeperError]:
@@ -237,19 +242,18 @@ class AttemptSet:
         generation: int = 0,
         result: RunResult | None = None,
     ) -> None:
-        if self._on_progress is None:
-            return
-        self._on_progress(
-            AttemptEvent(
-                kind=kind,
-                attempt=run.attempt.name,
-                at=self._ports.clock.now(),
-                sandbox_id=run.sandbox.id if run.sandbox else None,
-                generation=result.generation if result else generation,
-                step=step.title if step else None,
-                result=result,
-            )
+        self._say(
+            kind,
+            run.attempt.name,
+            sandbox_id=run.sandbox.id if run.sandbox else None,
+            generation=result.generation if result else generation,
+            step=step.title if step else None,
+            result=result,
         )
+
+    def _say(self, kind: AttemptEventKind, attempt: str, **facts: Any) -> None:
+        if self._on_progress is not None:
+            self._on_progress(AttemptEvent(kind=kind, attempt=attempt, at=self._ports.clock.now(), **facts))
 
     def _elapsed_ms(self, began_s: float) -> float:
         return round((self._ports.clock.monotonic_s() - began_s) * 1000, 3)

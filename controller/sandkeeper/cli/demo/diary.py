@@ -5,6 +5,7 @@ Owns the look of the live report and the final table. Decides nothing.
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from sandkeeper.client.attempt import AttemptEvent, AttemptResult
 
+PLAIN_WIDTH = 120
 _STYLES = {"step": "bold cyan", "kill": "bold red", "seen": "yellow", "attempt": "white", "check": "green"}
 
 
@@ -21,7 +23,8 @@ class Diary:
     """Events of one run."""
 
     def __init__(self, *, is_quiet: bool) -> None:
-        self._console = Console(quiet=is_quiet, highlight=False, soft_wrap=True)
+        width = None if sys.stdout.isatty() else PLAIN_WIDTH
+        self._console = Console(quiet=is_quiet, highlight=False, soft_wrap=True, width=width)
         self._began_s = time.monotonic()
         self.events: list[dict[str, Any]] = []
 
@@ -90,9 +93,17 @@ class Diary:
 
 
 def last_line(result: AttemptResult) -> str:
-    """Return the last line of an attempt's last output: pytest's summary, when it got so far."""
+    """Return pytest's count of tests from an attempt's last output, when it got so far."""
     lines = result.steps[-1].stdout.strip().splitlines() if result.steps else []
-    return lines[-1].strip("= ") if lines and result.outcome == "exited" else "-"
+    return test_counts(lines[-1]) if lines and result.outcome == "exited" else "-"
+
+
+def test_counts(summary: str) -> str:
+    """Return the failed and passed tests of pytest's last line, without warnings, subtests and time."""
+    parts = summary.strip("= ").split(" in ")[0].split(", ")
+    return ", ".join(
+        part for part in parts if part.endswith((" failed", " passed")) and "subtests" not in part
+    )
 
 
 def _outcome(event: AttemptEvent) -> str:

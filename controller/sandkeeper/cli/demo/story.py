@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sandkeeper.cli.demo.diary import Diary, last_line
+from sandkeeper.cli.demo.diary import Diary, last_line, test_counts
 from sandkeeper.cli.demo.ending import end_all, sweep
 from sandkeeper.cli.demo.project import PACKAGE, SOUND, VERSION, Project, changed_lines, fetch, patch_for
 from sandkeeper.cli.demo.tries import EXPECTED, PROJECT_DIR, RIGHT, suite_step, the_attempts
@@ -155,7 +155,7 @@ class Story:
             "the tests fail",
             f"{tests.exit_code} {summary[0]}",
         )
-        note("check", f"the tests fail, as they must: {summary[0].strip('= ')}")
+        note("check", f"the tests fail, as they must: {test_counts(summary[0])}")
         prepared = await sandbox.snapshot("prepared")
         found = await keeper.snapshots.get(prepared.id)
         demand(found == prepared, "snapshot", "the snapshot is not listed as it was answered")
