@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tests.fakes.disk import MemoryDisk
 
@@ -31,7 +32,7 @@ class FakeLock:
         """Return the name of the process that holds it."""
         return self.disk.locks.get(self.name)
 
-    async def acquire_or_end(self) -> str | None:
+    async def acquire_or_end(self, *, grace_s: float = 0.0, timeout_s: float = 10.0) -> Any:
         """Take the lock, ending whoever has it; return whom it ended."""
         holder = self.holder()
         ended = None

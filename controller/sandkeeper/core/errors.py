@@ -57,6 +57,12 @@ class SandkeeperError(Exception):
         text = f"{self.code}: {self.message}"
         return f"{text} ({self.advice})" if self.advice else text
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SandkeeperError) and self.to_wire() == other.to_wire()
+
+    def __hash__(self) -> int:
+        return hash((self.category, self.code, self.message))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (error_from_wire, (self.to_wire(),))
 

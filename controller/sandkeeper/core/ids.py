@@ -73,4 +73,4 @@ def snapshot_image_tag(installation_id: InstallationId, snapshot_id: SnapshotId)
 
 def is_run_id(text: str) -> bool:
     """Return whether `text` may name a run: 1-64 of letters, digits, `_` and `-`."""
-    return _RUN_ID.match(text) is not None
+    return _RUN_ID.fullmatch(text) is not None

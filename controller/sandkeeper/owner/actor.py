@@ -95,10 +95,9 @@ class SandboxDirectory:
         return True
 
     async def _spawn_owner(self, owner_id: OwnerId) -> None:
-        options = actor_options(owner_id, node=self._node)
-        await asyncio.to_thread(
-            lambda: ray.remote(SandboxOwner).options(**options).remote(owner_id, self._config_json)
-        )
+        actor_class: Any = ray.remote(SandboxOwner)
+        owner = actor_class.options(**actor_options(owner_id, node=self._node))
+        await asyncio.to_thread(owner.remote, owner_id, self._config_json)
 
 
 def actor_options(name: str, *, node: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandkeeper.boxd import BootListener, BoxdLink, boot_folder, control_socket, remove_folders
-from sandkeeper.core.errors import Aborted, SandkeeperError
+from sandkeeper.core.errors import Aborted
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.record import SandboxRecord
 from sandkeeper.ports import Ports
@@ -46,10 +46,6 @@ class Boxes(Protocol):
         Raises:
             SandkeeperError: It does not answer, or refuses.
         """
-        ...
-
-    async def generation(self, birth_id: BirthId) -> int | None:
-        """Return the generation the box says it is (0 before its go), or None when it does not answer."""
         ...
 
     async def quiesce(self, record: SandboxRecord, *, reason: str) -> None:
@@ -110,21 +106,6 @@ class RealBoxes:
         await link.go(
             birth_id=_birth(record), user=record.spec.user, workdir=record.spec.workdir, env=record.spec.env
         )
-
-    async def generation(self, birth_id: BirthId) -> int | None:
-        """See `Boxes.generation`."""
-        link = BoxdLink(
-            control_socket(self._state_dir, birth_id=birth_id),
-            generation=0,
-            epoch=self._epoch,
-            ports=self._ports,
-        )
-        try:
-            return (await link.hello(timeout_s=2.0)).generation
-        except SandkeeperError:
-            return None
-        finally:
-            await link.aclose()
 
     async def quiesce(self, record: SandboxRecord, *, reason: str) -> None:
         """See `Boxes.quiesce`."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from sandkeeper.core.errors import Unavailable
 from sandkeeper.owner.config import Config, StatePaths
@@ -24,25 +24,22 @@ POLL_S = 0.05
 TAIL_BYTES = 4096
 
 
-class Running(BaseModel):
-    """A ready `up`."""
+class UpMark(ProcessMark):
+    """What `up.json` says once `up` is ready: the supervisor's process, and its Ray's session folder."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    process: ProcessMark
     ray_folder: str
 
 
-def find_up(paths: StatePaths) -> Running | None:
+def find_up(paths: StatePaths) -> UpMark | None:
     """Return the ready `up` of a state folder, or None."""
     try:
-        running = Running.model_validate_json(paths.up.read_text())
+        running = UpMark.model_validate_json(paths.up.read_text())
     except (FileNotFoundError, ValidationError):
         return None
-    return running if is_alive(running.process) else None
+    return running if is_alive(running) else None
 
 
-async def start_daemon(config: Config, *, ports: Ports) -> Running:
+async def start_daemon(config: Config, *, ports: Ports) -> UpMark:
     """Start `up` for the state folder unless one runs, and wait until it is ready. Repeating is safe.
 
     Raises:
@@ -54,7 +51,7 @@ async def start_daemon(config: Config, *, ports: Ports) -> Running:
     config.paths.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = config.paths.logs / "up.out"
     with words.open("wb") as output:
-        daemon = subprocess.Popen(
+        daemon = subprocess.Popen(  # noqa: ASYNC220 - a fork and exec, and it must outlive this loop
             [sys.executable, "-m", "sandkeeper.owner.supervisor", config.model_dump_json()],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -79,7 +76,7 @@ async def stop_daemon(paths: StatePaths, *, ports: Ports) -> bool:
         Unavailable: `process_not_ending`: not even by SIGKILL.
     """
     found = find_up(paths)
-    holder = found.process if found is not None else ProcessLock(paths.up_lock, ports=ports).holder()
+    holder: ProcessMark | None = found or ProcessLock(paths.up_lock, ports=ports).holder()
     if holder is None or not signal_process(holder, signal.SIGTERM):
         return False
     deadline_s = ports.clock.monotonic_s() + STOP_TIMEOUT_S

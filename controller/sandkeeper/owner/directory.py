@@ -193,7 +193,7 @@ class DirectoryHost:
         ]
 
     async def _list_snapshots(self, params: verbs.Nothing) -> list[SnapshotView]:
-        return [snapshot_view(snapshot) for snapshot in await self._snapshots.list()]
+        return [snapshot_view(snapshot) for snapshot in await self._snapshots.valid()]
 
     async def _snapshot(self, params: verbs.OfSnapshot) -> SnapshotView:
         return snapshot_view((await self._snapshots.find(params.snapshot_id)).snapshot)

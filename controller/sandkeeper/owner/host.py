@@ -26,7 +26,7 @@ from sandkeeper.core.record import SandboxRecord
 from sandkeeper.owner.boxes import RealBoxes
 from sandkeeper.owner.config import Config
 from sandkeeper.owner.dispatch import OwnerVerbs
-from sandkeeper.owner.fence import fence
+from sandkeeper.owner.fence import enlist_at, fence
 from sandkeeper.owner.identity import Identity, load_identity
 from sandkeeper.owner.launch import Launcher
 from sandkeeper.owner.roster import Roster
@@ -34,6 +34,7 @@ from sandkeeper.owner.runner import EngineRunner
 from sandkeeper.owner.snapshots import Snapshotter
 from sandkeeper.ports import Ports
 from sandkeeper.store.journal import OwnerJournal
+from sandkeeper.store.locks import ProcessLock
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +64,11 @@ class OwnerHost:
         protect_from_oom()
         config, paths = self._config, self._config.paths.owner(self._owner_id)
         identity = load_identity(config.paths.machine, ports=self._ports)
-        fenced = await fence(self._owner_id, config=config, ports=self._ports)
+        fenced = await fence(
+            self._owner_id,
+            enlist=lambda: enlist_at(config.paths.directory_socket, self._owner_id, ports=self._ports),
+            lock=ProcessLock(paths.lock, ports=self._ports),
+        )
         self._stack.callback(fenced.lock.release)
         journal = OwnerJournal(paths.journal, machine_id=identity.machine_id, lock=fenced.lock)
         await journal.open()

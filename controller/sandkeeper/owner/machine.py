@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import structlog
@@ -187,6 +187,8 @@ class SandboxMachine:
                 if self._lifetime is not None:
                     self._lifetime.cancel()
                 return
+            if isinstance(item, BaseException):
+                raise item
             if isinstance(item, _Check):
                 await self._compare()
             else:
@@ -219,11 +221,16 @@ class SandboxMachine:
             self._waiters.resolve(request.request_id, answer.document)
 
     async def _move(self, event: ev.Event, move: Move) -> None:
+        """Commit a step, answer whom it settles, perform its command.
+
+        `Unavailable` is told but is no answer to keep: a repeat of the request tries again.
+        """
         before = self.record
-        answers = tuple(
-            self._answer(settled.request, settled.error, move.snapshot, record=move.record)
-            for settled in move.settled
-        )
+        settled = [
+            (done, self._answer(done.request, done.error, move.snapshot, record=move.record))
+            for done in move.settled
+        ]
+        answers = tuple(answer for done, answer in settled if not isinstance(done.error, Unavailable))
         try:
             await self._commit(
                 event, kind=event.kind, answers=answers, snapshot=move.snapshot, record=move.record
@@ -238,8 +245,8 @@ class SandboxMachine:
             after=move.record.phase,
             generation=move.record.generation,
         )
-        for answer, settled in zip(answers, move.settled, strict=True):
-            self._waiters.resolve(settled.request.request_id, settled.error or answer.document)
+        for done, answer in settled:
+            self._waiters.resolve(done.request.request_id, done.error or answer.document)
         self._after_commit(move.command)
 
     def _refuse(self, event: ev.Event, error: SandkeeperError) -> None:
@@ -322,7 +329,7 @@ class SandboxMachine:
 
     def _perform(self, command: cmd.Command) -> None:
         superseded = self._performing
-        self._performing = self._ports.spawn(
+        self._performing = self._spawn(
             self._perform_after(superseded, command), name=f"{command.kind} {command.command_id}"
         )
 
@@ -341,9 +348,19 @@ class SandboxMachine:
             self._watching = None
         if is_wanted and self._watching is None:
             self._watched_generation = self.record.generation
-            self._watching = self._ports.spawn(
-                self._wait_lost(self.record), name=f"watch {self.record.birth_id}"
-            )
+            self._watching = self._spawn(self._wait_lost(self.record), name=f"watch {self.record.birth_id}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[Any]:
+        """Start work whose unforeseen error must not leave the sandbox waiting for ever: it ends the loop."""
+        task = self._ports.spawn(work, name=name)
+        task.add_done_callback(self._raise_in_loop)
+        return task
+
+    def _raise_in_loop(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._mailbox.append(error)
+            self._mail.set()
 
     async def _wait_lost(self, record: SandboxRecord) -> None:
         self.tell(await self._runner.wait_lost(record))

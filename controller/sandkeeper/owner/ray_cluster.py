@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -25,7 +26,7 @@ class RayCluster:
 
         Ray's memory monitor is off: admission bounds memory, and an owner must not be picked.
         """
-        os.environ["RAY_memory_monitor_refresh_ms"] = "0"
+        os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - Ray's own spelling
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         node = node_resource(self._config)
         ray.init(
@@ -39,7 +40,8 @@ class RayCluster:
             _node_ip_address="127.0.0.1",
         )
         options = actor_options(DIRECTORY_NAME, node=node)
-        directory = ray.remote(SandboxDirectory).options(**options).remote(self._config.model_dump_json())
+        actor_class: Any = ray.remote(SandboxDirectory)
+        directory = actor_class.options(**options).remote(self._config.model_dump_json())
         ray.get(directory.ready.remote(), timeout=60)
 
     def stop(self) -> None:

@@ -61,7 +61,7 @@ class SnapshotCatalogue:
         finally:
             self._leases[snapshot_id] -= 1
 
-    async def list(self) -> list[SnapshotRecord]:
+    async def valid(self) -> list[SnapshotRecord]:
         """Return all valid snapshots, oldest first."""
         gone = await self.gone()
         return [
@@ -103,7 +103,7 @@ class SnapshotCatalogue:
     async def prune(self) -> None:
         """Delete snapshots whose time is over and that nothing uses."""
         now = self._ports.clock.now()
-        for snapshot in await self.list():
+        for snapshot in await self.valid():
             if snapshot.expires_at is None or snapshot.expires_at > now:
                 continue
             try:

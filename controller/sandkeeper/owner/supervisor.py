@@ -15,19 +15,19 @@ import tempfile
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict
 
 from sandkeeper.control.caller import ControlCaller
 from sandkeeper.core.errors import AlreadyExists, SandkeeperError, Unavailable
 from sandkeeper.core.ids import OwnerId
 from sandkeeper.core.verbs import Status
 from sandkeeper.owner.config import Config
+from sandkeeper.owner.daemon import UpMark
 from sandkeeper.owner.identity import load_identity
 from sandkeeper.owner.logs import log_to_file
 from sandkeeper.owner.ray_cluster import RayCluster
 from sandkeeper.ports import Ports, real_ports
 from sandkeeper.store.locks import ProcessLock
-from sandkeeper.store.processes import ProcessMark, end_process, this_process
+from sandkeeper.store.processes import end_process, this_process
 
 log = structlog.get_logger(__name__)
 
@@ -36,15 +36,6 @@ PING_TIMEOUT_S = 5.0
 STRIKES = 3
 READY_TIMEOUT_S = 90.0
 POLL_S = 0.05
-
-
-class UpMark(BaseModel):
-    """What `up.json` says: who runs, and that it is ready."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    process: ProcessMark
-    ray_folder: str
 
 
 class Supervisor:
@@ -93,7 +84,7 @@ class Supervisor:
         await asyncio.to_thread(cluster.start)
         try:
             status = await self._wait_ready()
-            mark = UpMark(process=this_process(), ray_folder=str(ray_folder))
+            mark = UpMark(**this_process().model_dump(), ray_folder=str(ray_folder))
             self._paths.up.write_text(mark.model_dump_json())
             log.info("up_ready", owners=len(status.owners), pid=os.getpid())
             while not self._stop.is_set():

@@ -10,7 +10,7 @@ from typing import Any
 
 from sandkeeper.containers.reaper import KnownNames
 from sandkeeper.core.errors import error_from_wire
-from sandkeeper.core.ids import DEFAULT_TENANT, OwnerId, RequestId, SandboxId, SnapshotId
+from sandkeeper.core.ids import DEFAULT_TENANT, BirthId, CommandId, OwnerId, RequestId, SandboxId, SnapshotId
 from sandkeeper.core.record import Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.owner.config import StatePaths
 from sandkeeper.store.reader import OwnerReader
@@ -88,7 +88,10 @@ class Survey:
 
     async def known_names(self, owners: list[OwnerId], deleted: frozenset[SnapshotId]) -> KnownNames:
         """Return every engine name the records claim; read it after the engine was listed."""
-        births, given_up, pending, snapshots = set(), set(), set(), set()
+        births: set[BirthId] = set()
+        given_up: set[str] = set()
+        pending: set[CommandId] = set()
+        snapshots: set[SnapshotId] = set()
         for owner_id in owners:
             reader = await self._reader(owner_id)
             if reader is None:

@@ -1,0 +1,1 @@
+"""Seeded schedules of owner, journal and engine in one process, in virtual time."""
