@@ -167,6 +167,12 @@ class Box:
                 self.greeting = json.loads(lines.readline())
                 socket.send_fds(peer, [answer], fds)
 
+    def restart(self) -> None:
+        thread = threading.Thread(target=self._hand_over)
+        thread.start()
+        subprocess.run(["docker", "restart", self.birth_id], check=True, stdout=subprocess.DEVNULL)
+        thread.join()
+
     def close(self) -> None:
         subprocess.run(["docker", "rm", "-f", self.birth_id], check=True, stdout=subprocess.DEVNULL)
         self._boot.close()
@@ -622,6 +628,16 @@ def test_quiesce_and_resume(make_box: Any) -> None:
     assert box.ask("POST", "/process.Process/SendSignal", selected) == (200, {})
     reader.join()
     assert box.ask("POST", "/sandkeeper/v1/quiesce", ask)[1] == {"state": "drained", "runs": []}
+
+
+def test_a_restarted_container_asks_again_and_waits_for_go(make_box: Any) -> None:
+    box = make_box()
+    box.call("POST", "/files?path=/root/kept", b"kept")
+    box.sh("sleep 300 &")
+    box.restart()
+    assert box.ask("GET", "/sandkeeper/v1/hello")[1]["generation"] == 0
+    assert box.go(generation=2)[0] == 200
+    assert box.call("GET", "/files?path=/root/kept") == (200, b"kept")
 
 
 def test_frozen_time_moves_deadlines(make_box: Any) -> None:
