@@ -76,5 +76,4 @@ class Reaping:
         return names
 
     async def _read_known(self) -> KnownNames:
-        owners = [row.owner_id for row in await self._catalogue.owners()]
-        return await self._survey.known_names(owners, await self._snapshots.gone())
+        return await self._survey.known_names(await self._catalogue.owners(), await self._snapshots.gone())

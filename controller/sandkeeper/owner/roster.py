@@ -68,8 +68,13 @@ class Roster:
         self._news = asyncio.Event()
 
     async def load(self) -> int:
-        """Start a machine for every sandbox that is not destroyed; each compares itself with reality first."""
-        for record in await self._journal.records():
+        """Start a machine for every sandbox that is not destroyed; each compares itself with reality first.
+
+        Each journal gets a line `owner_restarted` with the epoch, so that users see who acts since when.
+        """
+        records = await self._journal.records()
+        await asyncio.gather(*(self._note_restart(record) for record in records))
+        for record in records:
             self._begin(record, is_recovered=True)
         return len(self._machines)
 
@@ -153,6 +158,15 @@ class Roster:
     def forget(self, machine: SandboxMachine) -> None:
         """Drop a machine: destroyed, or its create never became durable."""
         self._machines.pop(machine.record.sandbox_id, None)
+
+    async def _note_restart(self, record: SandboxRecord) -> None:
+        await self._journal.note(
+            record.sandbox_id,
+            tenant_id=record.tenant_id,
+            kind="owner_restarted",
+            at=self._ports.clock.now(),
+            details={"epoch": self.epoch, "phase": record.phase.value, "generation": record.generation},
+        )
 
     def _begin(self, record: SandboxRecord, *, is_recovered: bool) -> SandboxMachine:
         machine = SandboxMachine(

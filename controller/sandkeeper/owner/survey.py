@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandkeeper.containers.reaper import KnownNames
-from sandkeeper.core.errors import error_from_wire
+from sandkeeper.core.errors import DataLoss, error_from_wire
 from sandkeeper.core.ids import DEFAULT_TENANT, BirthId, CommandId, OwnerId, RequestId, SandboxId, SnapshotId
 from sandkeeper.core.record import Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.owner.config import StatePaths
+from sandkeeper.store.catalogue_entries import OwnerRow
 from sandkeeper.store.reader import OwnerReader
 
 
@@ -86,24 +87,37 @@ class Survey:
             if record.phase is not Phase.DESTROYED and snapshot_id in _stands_on(record)
         ]
 
-    async def known_names(self, owners: list[OwnerId], deleted: frozenset[SnapshotId]) -> KnownNames:
-        """Return every engine name the records claim; read it after the engine was listed."""
+    async def known_names(self, owners: list[OwnerRow], deleted: frozenset[SnapshotId]) -> KnownNames:
+        """Return every engine name the records claim; read it after the engine was listed.
+
+        Records are read before snapshots: one that is committed in between is in one of the two.
+
+        Raises:
+            DataLoss: `journal_missing`: an owner that has acted has no journal, so nothing can be called
+                unclaimed.
+        """
         births: set[BirthId] = set()
         given_up: set[str] = set()
         pending: set[CommandId] = set()
         snapshots: set[SnapshotId] = set()
-        for owner_id in owners:
-            reader = await self._reader(owner_id)
-            if reader is None:
+        for row in owners:
+            reader = await self._reader(row.owner_id)
+            if reader is None and row.epoch == 0:
                 continue
+            if reader is None:
+                raise DataLoss(
+                    f"owner {row.owner_id} has reached epoch {row.epoch} and has no journal",
+                    code="journal_missing",
+                    advice="restore the state folder from a backup; nothing is removed until then",
+                )
+            for record in await reader.records():
+                if record.pending is not None and record.pending.kind == "commit_snapshot":
+                    snapshots.add(record.pending.snapshot_id)
+            snapshots |= {snapshot.snapshot_id for snapshot in await reader.snapshots()}
             claims = await reader.claims()
             births |= claims.births
             given_up |= claims.given_up
             pending |= claims.pending
-            snapshots |= {snapshot.snapshot_id for snapshot in await reader.snapshots()}
-            for record in await reader.records():
-                if record.pending is not None and record.pending.kind == "commit_snapshot":
-                    snapshots.add(record.pending.snapshot_id)
         return KnownNames(
             births=frozenset(births),
             given_up=frozenset(given_up),
