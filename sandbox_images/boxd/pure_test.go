@@ -8,10 +8,10 @@ import (
 
 func TestPathsAreResolved(t *testing.T) {
 	for _, c := range []struct{ path, want string }{
-		{"/a/b", "/a/b"}, {"/a/../b", "/b"}, {"/../../x", "/x"}, {"x", "/work/x"}, {"../x", "/x"},
-		{"~", "/home/u"}, {"~/x", "/home/u/x"}, {"~x", "/work/~x"}, {"/", "/"}, {".", "/work"}, {"//a", "/a"},
+		{"/a/b", "/a/b"}, {"/a/../b", "/b"}, {"/../../x", "/x"}, {"x", "/base/x"}, {"../x", "/x"},
+		{"~", "/home/u"}, {"~/x", "/home/u/x"}, {"~x", "/base/~x"}, {"/", "/"}, {".", "/base"}, {"//a", "/a"},
 	} {
-		if got := resolvePath(c.path, "/work", "/home/u"); got != c.want {
+		if got := resolvePath(c.path, "/base", "/home/u"); got != c.want {
 			t.Errorf("%q is %q, not %q", c.path, got, c.want)
 		}
 	}
