@@ -29,6 +29,7 @@ class Heard:
     by_seq: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def take(self, line: str) -> None:
+        assert line, "the writer ended by itself"
         if line.startswith("{") and line.endswith("}"):
             acknowledged = json.loads(line)
             assert acknowledged["seq"] not in self.by_seq, "a seq was given twice"

@@ -37,12 +37,11 @@ def say(line: str) -> None:
 async def write(folder: Path, writers: int) -> None:
     lock = ProcessLock(folder / "owner.lock", ports=real_ports())
     await lock.acquire_or_end()
-    journal = OwnerJournal(folder / "owner.db", machine_id=MACHINE, lock=lock)
-    await journal.open()
-    say("ready")
-    async with asyncio.TaskGroup() as group:
-        for writer in range(writers):
-            group.create_task(write_for_ever(journal, writer))
+    async with OwnerJournal(folder / "owner.db", machine_id=MACHINE, lock=lock) as journal:
+        say("ready")
+        async with asyncio.TaskGroup() as group:
+            for writer in range(writers):
+                group.create_task(write_for_ever(journal, writer))
 
 
 async def write_for_ever(journal: OwnerJournal, writer: int) -> None:

@@ -81,8 +81,10 @@ class Catalogue(CatalogueReader):
 
     async def close(self) -> None:
         """Finish the writes already asked for and close; safe to repeat. Before the lock is released."""
-        await super().close()
-        await self._committer.close()
+        try:
+            await super().close()
+        finally:
+            await self._committer.close()
 
     async def add_owner(self, owner_id: OwnerId) -> OwnerRow:
         """Make an owner known at epoch 0, or return it as it is. Safe to repeat."""

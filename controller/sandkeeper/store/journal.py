@@ -68,8 +68,10 @@ class OwnerJournal(OwnerReader):
 
     async def close(self) -> None:
         """Finish the writes already asked for and close; safe to repeat. Before the lock is released."""
-        await super().close()
-        await self._committer.close()
+        try:
+            await super().close()
+        finally:
+            await self._committer.close()
 
     async def commit(self, entry: JournalEntry) -> int:
         """Make `entry` durable, all of it or nothing, and return the seq of its journal line.

@@ -23,7 +23,10 @@ Row = tuple[Any, ...]
 
 
 class ReadConnection:
-    """One aiosqlite connection in read-only mode."""
+    """One aiosqlite connection in read-only mode.
+
+    It has a thread that keeps the process from exiting: whoever opens it closes it, on the way of an error too.
+    """
 
     def __init__(self, path: Path, *, layout: Layout) -> None:
         self.path = path
