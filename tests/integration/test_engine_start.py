@@ -131,5 +131,5 @@ def test_an_engine_that_cannot_start_is_reported_with_its_own_words(folder: Path
             this_machine(), state_dir=folder, paths=private_paths(folder, "--storage-driver=nonsense")
         )
     assert refusal.value.code == "engine_start_failed"
-    assert "nonsense" in refusal.value.message
+    assert "failed to start daemon: error initializing graphdriver" in refusal.value.message
     assert not (folder / "engine.json").exists()

@@ -29,6 +29,7 @@ dockerd deletes the bridge `docker0` of its network namespace when it starts wit
 engine of a machine, or for one in a namespace of its own.
 """
 
+_WORDS_CHARS = 1500
 _BRIDGE_TROUBLE = ("iptables", "ip6tables", "network controller", "bridge driver", "nf_tables")
 
 
@@ -102,7 +103,7 @@ def start_engine(
         if attempt == 1 and any(word in log for word in _BRIDGE_TROUBLE):
             flags = NO_BRIDGE_FLAGS
     raise Unavailable(
-        f"dockerd was started twice and did not answer within {timeout_s:.0f} s; its last words: {log[-1500:]}",
+        f"dockerd was started twice and did not come up: {telling_words(log)}",
         code="engine_start_failed",
         advice=f"look at {where.log}",
     )
@@ -120,6 +121,21 @@ def remove_stale_pid_files(paths: EnginePaths) -> list[Path]:
             path.unlink()
             removed.append(path)
     return removed
+
+
+def telling_words(log: str) -> str:
+    """Return the part of dockerd's log that says why it ended.
+
+    That is what it says outside its log format (its last words on standard error) and its errors; where there is
+    none of both, the end of the log. Its containerd goes on writing for a while and would drown them.
+    """
+    lines = [line for line in log.splitlines() if line.strip()]
+    telling = [
+        line
+        for line in lines
+        if not line.startswith("time=") or "level=fatal" in line or "level=error" in line
+    ]
+    return "\n".join(telling or lines)[-_WORDS_CHARS:]
 
 
 def note_started(state_dir: Path, *, engine: StartedEngine) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandkeeper.containers.dockerd import EnginePaths, remove_stale_pid_files, start_engine
+from sandkeeper.containers.dockerd import EnginePaths, remove_stale_pid_files, start_engine, telling_words
 from sandkeeper.containers.host import Finished
 from sandkeeper.core.errors import FailedPrecondition, Unavailable
 from tests.fakes.host import FakeHost, StepClock, fake_machine
@@ -114,3 +114,12 @@ def test_a_broken_configuration_is_named(paths: EnginePaths) -> None:
     with pytest.raises(FailedPrecondition) as refusal:
         start_engine(fake_machine(FakeHost(), answers=lambda _: False), paths=paths)
     assert refusal.value.code == "engine_config_invalid"
+
+
+def test_the_reason_is_not_drowned_by_what_comes_after_it() -> None:
+    chatter = 'time="2026-01-01T00:00:00Z" level=info msg="reconnecting"\n'
+    assert (
+        telling_words(chatter + "failed to start daemon: no\n" + chatter * 100)
+        == "failed to start daemon: no"
+    )
+    assert telling_words(chatter * 100).endswith('msg="reconnecting"')
