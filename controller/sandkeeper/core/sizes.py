@@ -15,6 +15,8 @@ from sandkeeper.core.errors import InvalidArgument
 CPU_PERIOD_US = 100_000
 MIN_VCPU = 0.05
 MIN_MEMORY_MIB = 16
+MIN_PIDS = 160
+"""boxd keeps 68 threads of its own, which count too."""
 
 
 class Size(BaseModel):
@@ -32,7 +34,7 @@ class Size(BaseModel):
     name: str
     vcpu: Annotated[float, Field(ge=MIN_VCPU, le=1024, allow_inf_nan=False)]
     memory_mib: Annotated[int, Field(ge=MIN_MEMORY_MIB, le=16 * 1024 * 1024)]
-    pids: Annotated[int, Field(ge=96, le=65_536)] = 1024
+    pids: Annotated[int, Field(ge=MIN_PIDS, le=65_536)] = 1024
 
     @property
     def memory_bytes(self) -> int:
@@ -106,7 +108,7 @@ def _custom(fields: dict[str, Any]) -> Size:
     memory = _whole(fields, field="memory_mib", smallest=MIN_MEMORY_MIB, largest=16 * 1024 * 1024)
     if "pids" not in fields:
         return Size(name="custom", vcpu=vcpu, memory_mib=memory)
-    pids = _whole(fields, field="pids", smallest=96, largest=65_536)
+    pids = _whole(fields, field="pids", smallest=MIN_PIDS, largest=65_536)
     return Size(name="custom", vcpu=vcpu, memory_mib=memory, pids=pids)
 
 
