@@ -65,7 +65,10 @@ class PrivateEngine:
 
     def start(self) -> None:
         """Start it, or start it again with the data it had, and wait until it answers."""
+        # A network namespace of its own: with `--bridge=none` dockerd deletes the `docker0` of the one it is in.
         argv = [
+            "unshare",
+            "--net",
             "dockerd",
             f"--host={self.url}",
             f"--data-root={self.data_root}",
