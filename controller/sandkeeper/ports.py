@@ -1,7 +1,7 @@
 """The doors to time and chance.
 
 Every room takes its clock, ids, sleeping and task spawning from a `Ports` value handed to its constructor.
-`real_ports()` is the real twin; `sandkeeper.virtual.VirtualWorld` gives the same doors in virtual time.
+`real_ports()` is the real twin; `sandkeeper.virtual` gives the same doors in virtual time.
 No other module of the package may call `time`, `random`, `uuid`, `secrets` or `asyncio.create_task`.
 """
 

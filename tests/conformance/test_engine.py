@@ -296,7 +296,7 @@ async def test_limits_go_up_and_down_in_any_state(rig: EngineRig, state: str) ->
         await rig.engine.stop(settings.birth_id, grace_s=0)
     for memory_mib, vcpu in ((512, 2.0), (48, 0.25), (2048, 1.5)):
         await rig.engine.update(
-            settings.birth_id, Size(name="custom", vcpu=vcpu, memory_mib=memory_mib, pids=96 + memory_mib)
+            settings.birth_id, Size(name="custom", vcpu=vcpu, memory_mib=memory_mib, pids=160 + memory_mib)
         )
     assert (await seen(rig, settings)).state.value == state
 

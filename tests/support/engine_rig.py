@@ -21,7 +21,7 @@ from sandkeeper.ports import Ports, real_ports
 from tests.fakes.engine import FakeEngine
 from tests.fakes.engine_world import FakeRuntime
 
-SMALL = Size(name="custom", vcpu=0.5, memory_mib=64, pids=128)
+SMALL = Size(name="custom", vcpu=0.5, memory_mib=64, pids=160)
 
 
 class EngineRig(Protocol):

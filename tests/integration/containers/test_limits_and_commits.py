@@ -15,7 +15,7 @@ from tests.support.engine_rig import DockerRig
 pytestmark = pytest.mark.docker
 
 
-def size(memory_mib: int, *, vcpu: float = 1, pids: int = 128) -> Size:
+def size(memory_mib: int, *, vcpu: float = 1, pids: int = 160) -> Size:
     return Size(name="custom", vcpu=vcpu, memory_mib=memory_mib, pids=pids)
 
 
@@ -56,7 +56,7 @@ async def test_an_update_reaches_the_kernel_up_and_down(docker_rig: DockerRig, i
     birth_id = await started(docker_rig, docker_rig.settings(size=size(64)), says="ready")
     if is_frozen:
         await docker_rig.engine.freeze(birth_id)
-    for memory_mib, vcpu, pids in ((64, 1.0, 128), (512, 4.0, 300), (32, 0.25, 96), (1024, 1.5, 128)):
+    for memory_mib, vcpu, pids in ((64, 1.0, 160), (512, 4.0, 300), (32, 0.25, 170), (1024, 1.5, 160)):
         await docker_rig.engine.update(birth_id, size(memory_mib, vcpu=vcpu, pids=pids))
         limit = memory_mib << 20
         assert kernel_limits(docker_rig, birth_id) == (limit, limit, round(vcpu * 100_000), pids)
