@@ -92,7 +92,7 @@ async def test_what_the_engine_keeps_of_the_settings(docker_rig: DockerRig) -> N
     assert host["RestartPolicy"]["Name"] == "no"
     assert (host["Memory"], host["MemorySwap"]) == (64 << 20, 64 << 20)
     assert (host["CpuPeriod"], host["CpuQuota"], host["NanoCpus"]) == (100_000, 50_000, 0)
-    assert host["PidsLimit"] == 128
+    assert host["PidsLimit"] == 160
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-file": "1", "max-size": "1m"}}
     assert (host["IpcMode"], host["Privileged"], host["Init"]) == ("private", False, False)
     assert [mount["RW"] for mount in shown["Mounts"]] == [False, False]
