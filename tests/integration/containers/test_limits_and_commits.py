@@ -67,7 +67,7 @@ async def test_an_update_of_a_stopped_one_holds_at_the_next_start(docker_rig: Do
     await docker_rig.engine.stop(birth_id, grace_s=0)
     await docker_rig.engine.update(birth_id, size(256, vcpu=0.5))
     await docker_rig.engine.start(birth_id)
-    assert kernel_limits(docker_rig, birth_id) == (256 << 20, 256 << 20, 50_000, 128)
+    assert kernel_limits(docker_rig, birth_id) == (256 << 20, 256 << 20, 50_000, 160)
 
 
 async def test_a_limit_below_what_is_in_use_is_refused(docker_rig: DockerRig) -> None:
