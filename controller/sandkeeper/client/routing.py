@@ -121,13 +121,14 @@ class Router:
             AsyncRetrying,
             retry_if_exception,
             stop_after_delay,
-            wait_exponential_jitter,
+            wait_exponential,
+            wait_random,
         )
 
         retrying = AsyncRetrying(
             sleep=self.ports.sleep,
             stop=stop_after_delay(self._retry_for_s),
-            wait=wait_exponential_jitter(initial=RETRY_FIRST_S, max=RETRY_MOST_S, jitter=RETRY_FIRST_S),
+            wait=wait_exponential(multiplier=RETRY_FIRST_S, max=RETRY_MOST_S) + wait_random(0, RETRY_FIRST_S),
             retry=retry_if_exception(self._is_repeatable),
             reraise=True,
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from sandkeeper.boxd.events import RunEnded, RunEvent, RunLost, RunOutput, RunStarted, Stream
 from sandkeeper.client.boxes import Box, Boxes, wants_renewal
 from sandkeeper.client.run_result import RunResult, RunResultOutcome
-from sandkeeper.core.errors import Admitted, InvalidArgument, SandkeeperError
+from sandkeeper.core.errors import Aborted, Admitted, InvalidArgument, SandkeeperError
 from sandkeeper.core.ids import RunId, SandboxId
 from sandkeeper.ports import Ports
 
@@ -160,6 +160,9 @@ class Runner:
                     seen.admitted = "yes" if seen.admitted == "yes" else error.admitted
                 if not wants_renewal(error):
                     raise
+                if seen.heard_s > heard_s:
+                    # It was attached until now, however long the command has been silent.
+                    seen.heard_s = self._ports.clock.monotonic_s()
                 if self._is_over(order, seen):
                     if seen.admitted == "no":
                         raise
@@ -185,7 +188,8 @@ class Runner:
             stdout_offset=seen.offsets["stdout"],
             stderr_offset=seen.offsets["stderr"],
         )
-        if seen.admitted == "no":
+        before = seen.admitted
+        if before == "no":
             seen.generation = box.lease.generation
             # From the first byte sent on, only boxd can say that nothing was begun.
             seen.admitted = "unknown"
@@ -198,11 +202,9 @@ class Runner:
                         return _result(order, seen, ended)
         except SandkeeperError as error:
             if error.admitted == "no" and seen.admitted == "unknown":
-                seen.admitted = "no"
+                seen.admitted = before
             raise
-        raise SandkeeperError(
-            f"run {order.run_id}: its events stopped without an end", admitted=seen.admitted
-        )
+        raise Aborted(f"run {order.run_id}: its events stopped without an end", admitted=seen.admitted)
 
     def _is_over(self, order: RunOrder, seen: _Seen) -> bool:
         now_s = self._ports.clock.monotonic_s()
