@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sandkeeper.core.errors import FailedPrecondition, Unavailable
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.record import SandboxRecord
+from sandkeeper.owner.tending import Look
 from sandkeeper.ports import Ports
 from tests.fakes.engine import FakeRuntime
 from tests.simulation.process import Process
@@ -25,6 +26,7 @@ class SimulatedBox:
     is_draining: bool = False
     is_frozen: bool = False
     is_dead: bool = False
+    idle_s: float = 0.0
 
     def freeze(self) -> None:
         self.is_frozen = True
@@ -72,6 +74,17 @@ class SimulatedBoxes:
         if box.generation not in (0, record.generation):
             raise FailedPrecondition("another generation", code="wrong_generation")
         box.generation = record.generation
+
+    async def bring_up(self, record: SandboxRecord) -> None:
+        await self._call("bring_up", record)
+
+    async def look(self, record: SandboxRecord) -> Look:
+        box = await self._call("look", record)
+        return Look(box.idle_s)
+
+    async def quiesce_if_idle(self, record: SandboxRecord) -> bool:
+        (await self._call("quiesce_if_idle", record)).is_draining = True
+        return True
 
     async def quiesce(self, record: SandboxRecord, *, reason: str) -> None:
         (await self._call("quiesce", record)).is_draining = True

@@ -5,6 +5,7 @@ A broken one raises `BrokenPromiseError` at once where that can be, else it is k
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sandkeeper.containers.engine import RuntimeSettings
@@ -29,6 +30,14 @@ _STATES = {
 
 class BrokenPromiseError(AssertionError):
     """The product broke a promise in this schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a workload had written, and into which generation: a rebuild in between goes back behind it."""
+
+    generation: int
+    files: dict[str, bytes]
 
 
 class Promises:
@@ -72,7 +81,7 @@ class Promises:
         if len(alive) > 1:
             self._break(f"P2: {sandbox_id} has {len(alive)} live containers: {alive}")
 
-    def answered(self, verb: str, answer: dict[str, Any], *, files: dict[str, bytes]) -> None:
+    def answered(self, verb: str, answer: dict[str, Any], *, files: Written) -> None:
         """A verb was answered with success: that is durable, and true."""
         if verb == "adopt":
             self.created.add(SandboxId(answer["id"]))
@@ -116,7 +125,8 @@ class Promises:
         if self.broken:
             raise BrokenPromiseError("; ".join(dict.fromkeys(self.broken)))
 
-    def _snapshot_answered(self, answer: dict[str, Any], files: dict[str, bytes]) -> None:
+    def _snapshot_answered(self, answer: dict[str, Any], written: Written) -> None:
+        files = written.files if written.generation == answer["generation"] else {}
         self.snapshots[answer["id"]] = files
         snapshot = self._world.disk.journal("owner.db").snapshots.get(answer["id"])
         if snapshot is None:

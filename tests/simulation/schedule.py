@@ -14,7 +14,7 @@ from sandkeeper.core.sizes import NAMED_SIZES
 from sandkeeper.core.spec import BootImage, OnLost, SandboxSpec
 from sandkeeper.virtual import VirtualLoop, run_virtual, virtual_ports
 from tests.fakes.journal import claims_of
-from tests.simulation.promises import BrokenPromiseError
+from tests.simulation.promises import BrokenPromiseError, Written
 from tests.simulation.world import BASE_IMAGE, INSTALLATION, JOURNAL, World
 
 ANSWER_WITHIN_S = 900.0
@@ -65,6 +65,10 @@ class Schedule:
         except BrokenPromiseError:
             self._world.promises.raise_broken()
             raise
+        finally:
+            if not playing.done() and any(task.done() for task in chaos):
+                playing.cancel()
+                await asyncio.wait({playing})
         await playing
         self._is_calm = True
         self._world.disk.is_full = False
@@ -150,13 +154,13 @@ class Schedule:
         for turn in range(self._dice.randint(2, 7)):
             verb = "adopt" if turn == 0 else self._dice.choice(VERBS)
             await self._ports.sleep(self._dice.expovariate(1 / 2))
-            files = dict(self._write(sandbox_id))
+            files = self._write(sandbox_id)
             payload = self._payload(verb, sandbox_id, RequestId(f"r{number}-{turn}"))
             answer = await self._ask(verb, payload, files)
             if self._dice.random() < 0.3:
                 await self._ask_again(verb, payload, answer)
 
-    async def _ask(self, verb: str, payload: dict[str, Any], files: dict[str, bytes]) -> Any:
+    async def _ask(self, verb: str, payload: dict[str, Any], files: Written) -> Any:
         answer = await self._until_answered(verb, payload)
         if isinstance(answer, SandkeeperError):
             self.counts["refusals"] += 1
@@ -192,14 +196,14 @@ class Schedule:
                 await self._ports.sleep(1.0)
         raise BrokenPromiseError(f"{verb} of {payload['sandbox_id']} was not answered in {ANSWER_WITHIN_S} s")
 
-    def _write(self, sandbox_id: SandboxId) -> dict[str, bytes]:
+    def _write(self, sandbox_id: SandboxId) -> Written:
         """Let the workload write a file, and return all it has in its runtime."""
         record = self._world.disk.journal(JOURNAL).records.get(sandbox_id)
         runtime = self._world.machine.runtimes.get(record.birth_id) if record and record.birth_id else None
         if record is None or runtime is None or record.phase is not Phase.RUNNING:
-            return {}
+            return Written(0, {})
         runtime.files[f"/work/{len(runtime.files)}"] = self._ports.new_token().encode()
-        return dict(runtime.files)
+        return Written(record.generation, dict(runtime.files))
 
     def _payload(self, verb: str, sandbox_id: SandboxId, request_id: RequestId) -> dict[str, Any]:
         common: dict[str, Any] = {"sandbox_id": sandbox_id, "request_id": request_id}

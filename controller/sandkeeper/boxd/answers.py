@@ -66,6 +66,7 @@ class Hello(Answer):
         runs: How many commands are running.
         cap_bounding: Capability bounding set, hexadecimal.
         boot_ms: Time from process start to serving.
+        idle_ms: Time since the last activity that keeps a sandbox awake; 0 while there is one.
     """
 
     protocol: int
@@ -73,10 +74,45 @@ class Hello(Answer):
     birth_id: _Text
     generation: _Count = 0
     epoch: _Count = 0
-    state: Literal["waiting", "running", "draining"]
+    state: Literal["waiting", "running", "draining", "disk_exceeded"]
     runs: _Count = 0
     cap_bounding: _Text = ""
     boot_ms: _Count = 0
+    idle_ms: _Count = 0
+
+
+class Counted(Answer):
+    """A number with its bound; a bound of 0 means none is known."""
+
+    current: _Count = 0
+    max: _Count = 0
+
+
+class MemoryUse(Answer):
+    """Memory of the box in bytes."""
+
+    used_bytes: _Count = 0
+    limit_bytes: _Count = 0
+
+
+class Vitals(Answer):
+    """What boxd says of the box's health: evidence of an untrusted witness.
+
+    Attributes:
+        state: As in `Hello`, or `disk_exceeded`.
+        shell: Whether `/bin/sh` exists and may be executed.
+        can_fork: Whether another process fits under the process limit.
+        disk_used_bytes: What was written to the root filesystem since go.
+        oom_kills: Processes the memory limit has killed in this generation.
+    """
+
+    state: _Text
+    shell: bool = True
+    can_fork: bool = True
+    pids: Counted = Counted()
+    memory: MemoryUse = MemoryUse()
+    disk_used_bytes: _Count = 0
+    oom_kills: _Count = 0
 
 
 class Quiesced(Answer):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sandkeeper.boxd import errors
-from sandkeeper.boxd.answers import Hello, Quiesced, checked
+from sandkeeper.boxd.answers import Hello, Quiesced, Vitals, checked
+from sandkeeper.boxd.box_ports import BoxPorts
 from sandkeeper.boxd.files import Files
 from sandkeeper.boxd.runs import Runs
 from sandkeeper.boxd.transport import Deadlines, Transport
@@ -79,6 +80,7 @@ class BoxdLink:
         )
         self.runs = Runs(self._transport, ports=ports)
         self.files = Files(self._transport)
+        self.ports = BoxPorts(self._transport)
 
     @property
     def generation(self) -> int:
@@ -169,6 +171,23 @@ class BoxdLink:
             await exchange.expect(204, wait_s=timeout_s)
         finally:
             exchange.close()
+
+    async def vitals(self, *, timeout_s: float = 2.0) -> Vitals:
+        """Return what boxd says of the box's health.
+
+        Raises:
+            Unavailable: `runtime_unreachable` or `runtime_silent`.
+            Aborted: `box_answer_invalid`, `connection_lost`.
+        """
+        answer = await self._transport.unary(
+            "GET",
+            "/sandkeeper/v1/health",
+            None,
+            step="health",
+            wait_s=timeout_s,
+            limit_bytes=CONTROL_ANSWER_LIMIT_BYTES,
+        )
+        return checked(Vitals, answer, step="health")
 
     async def aclose(self) -> None:
         """Close the connections and wait for the kills that cancelled calls left. Repeating is safe."""

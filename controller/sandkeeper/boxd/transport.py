@@ -57,11 +57,17 @@ class Transport:
         self.deadlines = deadlines
         self.generation = generation
         self.epoch = epoch
+        self.control_path = control_path
         self._address = SocketAddress(control_path)
         self._ports = ports
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(OPEN_CONNECTIONS)
         self._is_closed = False
+
+    @property
+    def fence(self) -> str:
+        """The header lines by which boxd tells who is stale."""
+        return f"Sandkeeper-Epoch: {self.epoch}\r\nSandkeeper-Generation: {self.generation}\r\n"
 
     async def begin(
         self,
@@ -83,7 +89,7 @@ class Transport:
         framing = "Transfer-Encoding: chunked" if body is None else f"Content-Length: {len(body)}"
         head = (
             f"{method} {target} HTTP/1.1\r\nHost: boxd\r\nContent-Type: {content_type}\r\n{framing}\r\n"
-            f"Sandkeeper-Epoch: {self.epoch}\r\nSandkeeper-Generation: {self.generation}\r\n{headers}\r\n"
+            f"{self.fence}{headers}\r\n"
         )
         connection.send(head.encode("ascii") + (body or b""))
         return Exchange(connection, step=step, give_back=self._give_back, owes_body=body is None)

@@ -15,9 +15,11 @@ from sandkeeper.core.errors import InvalidArgument, NotFound, PermissionDenied, 
 from sandkeeper.core.ids import Name, RequestId, SnapshotId
 from sandkeeper.core.record import SnapshotRecord
 from sandkeeper.core.sizes import NAMED_SIZES, Size
-from sandkeeper.core.spec import BootImage, EnvKey, EnvValue, OnLost, SandboxSpec
+from sandkeeper.core.spec import BootImage, EnvKey, EnvValue, OnIdle, OnLost, Ready, SandboxSpec, StartArgv
 
 MAX_ENV_BYTES = 131_072
+MAX_SECONDS = 10 * 365 * 86_400
+IDLE_TIMEOUT_S = 600.0
 
 
 class Policy(BaseModel):
@@ -66,7 +68,11 @@ class CreateRequest(BaseModel):
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] | None = None
     workdir: Annotated[str, Field(pattern=r"^/[^\x00]{0,4095}$")] | None = None
     on_lost: OnLost = OnLost.REBUILD
-    lifetime_s: Annotated[float, Field(gt=0, le=10 * 365 * 86_400, allow_inf_nan=False)] | None = None
+    start: StartArgv | None = None
+    ready: Ready | None = None
+    idle_timeout_s: Annotated[float, Field(ge=1, le=MAX_SECONDS, allow_inf_nan=False)] | None = IDLE_TIMEOUT_S
+    on_idle: OnIdle = OnIdle.SNAPSHOT
+    lifetime_s: Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)] | None = None
     labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict, max_length=64)
     detached: bool = True
 
@@ -139,6 +145,7 @@ def admit(
     check_size(size, policy=policy, machine=machine)
     _check_env(request.env)
     _check_lifetime(request.lifetime_s, policy)
+    _check_start(request)
     image, boot = _choose_image(
         request, policy=policy, catalogue=catalogue, snapshot=snapshot, snapshot_image=snapshot_image
     )
@@ -151,6 +158,10 @@ def admit(
         user=request.user or image.user or None,
         workdir=request.workdir or image.workdir or None,
         on_lost=request.on_lost,
+        start=request.start,
+        ready=request.ready,
+        idle_timeout_s=request.idle_timeout_s,
+        on_idle=request.on_idle,
         lifetime_s=request.lifetime_s,
         labels=request.labels,
         detached=request.detached,
@@ -260,6 +271,16 @@ def _check_lifetime(lifetime_s: float | None, policy: Policy) -> None:
     limit = policy.max_lifetime_s
     if limit is not None and (lifetime_s is None or lifetime_s > limit):
         raise _denied("lifetime_not_allowed", f"policy bounds lifetimes to {limit} s", rule="max_lifetime_s")
+
+
+def _check_start(request: CreateRequest) -> None:
+    if request.ready is not None and request.start is None:
+        raise InvalidArgument(
+            "ready says when a start command is ready, and there is no start command",
+            code="ready_without_start",
+            advice="give start, or leave ready out",
+            details={"field": "ready"},
+        )
 
 
 def _check_usage(size: Size, *, policy: Policy, machine: MachineFacts, usage: Usage) -> None:

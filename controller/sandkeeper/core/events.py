@@ -31,9 +31,10 @@ class StartRequested(_Request):
 
 
 class PauseRequested(_Request):
-    """Someone wants its processes frozen."""
+    """Someone wants its processes frozen, or its idleness does (`reason` is then `idle`)."""
 
     kind: Literal["pause_requested"] = "pause_requested"
+    reason: str = "requested"
 
 
 class ResumeRequested(_Request):
@@ -52,9 +53,10 @@ class SnapshotRequested(_Request):
 
 
 class StopRequested(_Request):
-    """Someone wants it stopped, keeping `keep`."""
+    """Someone wants it stopped, keeping `keep`, or its idleness does (`reason` is then `idle`)."""
 
     kind: Literal["stop_requested"] = "stop_requested"
+    reason: str = "requested"
     keep: Keep
     snapshot_id: SnapshotId | None = None
 
@@ -174,6 +176,15 @@ class RuntimeLost(_Event):
     is_container_there: bool = False
 
 
+class HealthChanged(_Event):
+    """A runtime that answers was found ailing, or well again (`code` None)."""
+
+    kind: Literal["health_changed"] = "health_changed"
+    generation: int
+    code: str | None = None
+    message: str = ""
+
+
 Request = (
     StartRequested
     | PauseRequested
@@ -196,7 +207,7 @@ Reply = (
     | RuntimeRemoved
     | CommandFailed
 )
-Event = Annotated[Request | Reply | RuntimeLost, Field(discriminator="kind")]
+Event = Annotated[Request | Reply | RuntimeLost | HealthChanged, Field(discriminator="kind")]
 REQUESTS = (
     StartRequested,
     PauseRequested,
@@ -219,4 +230,5 @@ REPLIES = (
     RuntimeRemoved,
     CommandFailed,
 )
-EVENTS = (*REQUESTS, *REPLIES, RuntimeLost)
+OBSERVATIONS = (RuntimeLost, HealthChanged)
+EVENTS = (*REQUESTS, *REPLIES, *OBSERVATIONS)

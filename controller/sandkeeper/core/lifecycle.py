@@ -170,6 +170,7 @@ TABLE: dict[type[Any], dict[Phase, Cell]] = {
         _P.PAUSED: facts.command_failed,
         _P.STOPPING: facts.stop_refused,
     },
+    ev.HealthChanged: {_P.RUNNING: facts.health_changed},
     ev.RuntimeLost: {
         _P.RUNNING: facts.lost,
         _P.PAUSED: facts.lost,
@@ -198,7 +199,7 @@ def step(record: SandboxRecord, event: ev.Event, stamp: Stamp) -> Move | Unmoved
     """
     if isinstance(event, ev.REPLIES) and not _is_awaited(record, event):
         return Unmoved(STALE)
-    if isinstance(event, ev.RuntimeLost) and event.generation != record.generation:
+    if isinstance(event, ev.OBSERVATIONS) and event.generation != record.generation:
         return Unmoved(STALE)
     found = cell(record.phase, type(event))
     if isinstance(event, ev.REQUESTS) and callable(found) and _must_wait(record, event):

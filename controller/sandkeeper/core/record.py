@@ -71,6 +71,22 @@ class Evidence(BaseModel):
     at: datetime
 
 
+class Ailment(BaseModel):
+    """A runtime that answers, and in which ordinary commands cannot work.
+
+    Attributes:
+        code: `sandbox_unhealthy`, `pids_exhausted` or `disk_exceeded`.
+        message: What was seen.
+        since_at: When it was seen first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: str
+    message: str
+    since_at: datetime
+
+
 class SnapshotRecord(BaseModel):
     """A committed, immutable filesystem image of a sandbox.
 
@@ -126,6 +142,8 @@ class SandboxRecord(BaseModel):
         rebuild_count: Rebuilds in a row without a runtime that lived long.
         running_since_at: When the present runtime answered first.
         evidence: What is known of the last runtime that was lost or failed.
+        is_resting: It was stopped or paused for idleness: the next use wakes it.
+        ailment: What is wrong with a runtime that still answers; None when nothing is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -152,5 +170,7 @@ class SandboxRecord(BaseModel):
     rebuild_count: int = 0
     running_since_at: datetime | None = None
     evidence: Evidence | None = None
+    is_resting: bool = False
+    ailment: Ailment | None = None
     created_at: datetime
     updated_at: datetime

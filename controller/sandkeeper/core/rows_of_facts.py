@@ -26,7 +26,7 @@ from sandkeeper.core.moves import (
     give_up_image,
     interrupted,
 )
-from sandkeeper.core.record import Evidence, Phase, SandboxRecord, SnapshotRecord
+from sandkeeper.core.record import Ailment, Evidence, Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.core.spec import BootImage, OnLost
 
 REBUILD_BUDGET = 5
@@ -43,6 +43,8 @@ def started(record: SandboxRecord, event: ev.RuntimeStarted, stamp: Stamp) -> Mo
         "is_kept": False,
         "running_since_at": stamp.at,
         "settle_to": None,
+        "is_resting": False,
+        "ailment": None,
     }
     return done(record, **changes)
 
@@ -76,7 +78,7 @@ def frozen(record: SandboxRecord, event: ev.RuntimeFrozen, stamp: Stamp) -> Move
 
 def thawed(record: SandboxRecord, event: ev.RuntimeThawed, stamp: Stamp) -> Move:
     """The processes go on."""
-    return done(record, phase=Phase.RUNNING)
+    return done(record, phase=Phase.RUNNING, is_resting=False)
 
 
 def resized(record: SandboxRecord, event: ev.RuntimeResized, stamp: Stamp) -> Move:
@@ -172,6 +174,8 @@ def lost(record: SandboxRecord, event: ev.RuntimeLost, stamp: Stamp) -> Move:
         pending_request=None,
         return_to=None,
         running_since_at=None,
+        ailment=None,
+        is_resting=False,
     )
     match record.spec.on_lost:
         case OnLost.REBUILD:
@@ -180,6 +184,17 @@ def lost(record: SandboxRecord, event: ev.RuntimeLost, stamp: Stamp) -> Move:
             return Move(changed(base, phase=Phase.STOPPED, is_kept=True), settled=settled)
         case OnLost.STOP | OnLost.ASK:
             return Move(changed(base, phase=Phase.FAILED), settled=settled)
+
+
+def health_changed(record: SandboxRecord, event: ev.HealthChanged, stamp: Stamp) -> Move:
+    """The runtime ails, or is well again; it stays the runtime."""
+    known = record.ailment
+    if event.code is None:
+        return Move(record if known is None else changed(record, ailment=None))
+    if known is not None and (known.code, known.message) == (event.code, event.message):
+        return Move(record)
+    ailment = Ailment(code=event.code, message=event.message, since_at=stamp.at)
+    return Move(changed(record, ailment=ailment))
 
 
 def _rebuild(record: SandboxRecord, *, count: int, settled: tuple[Settled, ...]) -> Move:

@@ -29,6 +29,9 @@ from sandkeeper.core.moves import (
 from sandkeeper.core.record import Phase, SandboxRecord
 from sandkeeper.core.spec import Keep
 
+IDLE = "idle"
+"""The reason of a stop or pause that idleness asked for."""
+
 
 def launch(record: SandboxRecord, event: ev.StartRequested, stamp: Stamp) -> Move:
     """Start it for the first time, or from the last valid snapshot."""
@@ -60,7 +63,7 @@ def start_over(record: SandboxRecord, event: ev.StartRequested, stamp: Stamp) ->
 def freeze(record: SandboxRecord, event: ev.PauseRequested, stamp: Stamp) -> Move:
     """Freeze a running runtime."""
     command = cmd.FreezeRuntime(**target(record))
-    return with_command(record, command, request=event.request)
+    return with_command(record, command, request=event.request, is_resting=event.reason == IDLE)
 
 
 def thaw(record: SandboxRecord, event: ev.ResumeRequested, stamp: Stamp) -> Move:
@@ -109,6 +112,7 @@ def snapshot(record: SandboxRecord, event: ev.SnapshotRequested, stamp: Stamp) -
 
 def stop(record: SandboxRecord, event: ev.StopRequested, stamp: Stamp) -> Move:
     """Stop a live runtime, keeping what the request says."""
+    record = changed(record, is_resting=event.reason == IDLE)
     match event.keep:
         case Keep.FILES:
             command = cmd.StopRuntime(**target(record))

@@ -6,7 +6,7 @@ Owns the request and the admitted specification. Never checks policy (see `admis
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,6 +29,58 @@ class Keep(StrEnum):
     SNAPSHOT = "snapshot"
     NOTHING = "nothing"
 
+
+class OnIdle(StrEnum):
+    """What happens to an idle sandbox: snapshot and stop, stop with its files kept, pause, or destroy."""
+
+    SNAPSHOT = "snapshot"
+    STOP = "stop"
+    PAUSE = "pause"
+    DESTROY = "destroy"
+
+
+class TcpReady(BaseModel):
+    """Ready when something accepts connections on a port inside."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["tcp"] = "tcp"
+    port: Annotated[int, Field(ge=1, le=65_535)]
+
+
+class HttpReady(BaseModel):
+    """Ready when a GET on a port inside is answered with `status`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["http"] = "http"
+    port: Annotated[int, Field(ge=1, le=65_535)]
+    path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)] = "/"
+    status: Annotated[int, Field(ge=100, le=599)] = 200
+
+
+class LogReady(BaseModel):
+    """Ready when the start command's output has a line that holds `text`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["log"] = "log"
+    text: Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class CommandReady(BaseModel):
+    """Ready when a command inside exits with 0."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["command"] = "command"
+    argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=1024)]
+
+
+Ready = Annotated[TcpReady | HttpReady | LogReady | CommandReady, Field(discriminator="kind")]
+"""When a start command counts as ready; without one it does as soon as it runs."""
+
+StartArgv = Annotated[tuple[str, ...], Field(min_length=1, max_length=1024)]
 
 EnvKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EnvValue = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
@@ -63,6 +115,10 @@ class SandboxSpec(BaseModel):
         user: Default user inside; None means the image's.
         workdir: Default working directory; None means the image's.
         on_lost: What to do when a runtime is lost.
+        start: Command started in every new runtime, after a restore too; None starts nothing.
+        ready: When the start command counts as ready; a launch is done only then.
+        idle_timeout_s: Seconds without activity after which `on_idle` happens; None means never.
+        on_idle: What happens to an idle sandbox.
         lifetime_s: Seconds from creation to forced destruction; None means no end.
         labels: Caller's own marks, for listing.
         detached: False when the sandbox ends with the client that made it.
@@ -78,6 +134,10 @@ class SandboxSpec(BaseModel):
     user: str | None = None
     workdir: str | None = None
     on_lost: OnLost = OnLost.REBUILD
+    start: StartArgv | None = None
+    ready: Ready | None = None
+    idle_timeout_s: float | None = None
+    on_idle: OnIdle = OnIdle.SNAPSHOT
     lifetime_s: float | None = None
     labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict)
     detached: bool = True

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from sandkeeper.core.ids import BirthId, OwnerId, SandboxId, SnapshotId, TenantId
-from sandkeeper.core.record import Evidence, Phase, SandboxRecord, SnapshotRecord
+from sandkeeper.core.record import Ailment, Evidence, Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.core.sizes import Size
 from sandkeeper.core.spec import OnLost
 
@@ -29,6 +29,9 @@ class SandboxView(_View):
         boot_snapshot: Snapshot the next launch starts from; None means the catalogue image.
         last_snapshot_at: When that snapshot was taken.
         evidence: What is known of the last runtime that was lost or failed.
+        health: `healthy`, or the code of `ailment`.
+        ailment: What is wrong with a runtime that still answers.
+        is_resting: It was stopped or paused for idleness: the next use wakes it.
     """
 
     id: SandboxId
@@ -49,6 +52,10 @@ class SandboxView(_View):
     last_snapshot_at: datetime | None
     keeps_files: bool
     evidence: Evidence | None
+    health: str
+    ailment: Ailment | None
+    is_resting: bool
+    idle_timeout_s: float | None
     created_at: datetime
     updated_at: datetime
 
@@ -119,6 +126,10 @@ def sandbox_view(record: SandboxRecord) -> SandboxView:
         last_snapshot_at=record.last_snapshot_at,
         keeps_files=record.is_kept,
         evidence=record.evidence,
+        health=record.ailment.code if record.ailment else "healthy",
+        ailment=record.ailment,
+        is_resting=record.is_resting,
+        idle_timeout_s=record.spec.idle_timeout_s,
         created_at=record.created_at,
         updated_at=record.updated_at,
     )

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Protocol
 
 from sandkeeper.boxd import BootListener, BoxdLink, boot_folder, control_socket, remove_folders
+from sandkeeper.boxd.answers import Vitals
 from sandkeeper.core.errors import Aborted
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.record import SandboxRecord
+from sandkeeper.owner.readiness import StartCommand
+from sandkeeper.owner.tending import Look
 from sandkeeper.ports import Ports
 
 HAND_OVER_S = 30.0
+LOOK_S = 2.0
 
 OnImpostor = Callable[[BirthId, int, int], None]
 
@@ -42,6 +46,30 @@ class Boxes(Protocol):
 
     async def go(self, record: SandboxRecord) -> None:
         """Let the box work as the record's generation under this owner's epoch; a repeat adopts it.
+
+        Raises:
+            SandkeeperError: It does not answer, or refuses.
+        """
+        ...
+
+    async def bring_up(self, record: SandboxRecord) -> None:
+        """Run the sandbox's start command and wait until it is ready; a repeat waits for the same run.
+
+        Raises:
+            SandkeeperError: It could not be started, or ended before it was ready.
+        """
+        ...
+
+    async def look(self, record: SandboxRecord) -> Look:
+        """Look at a box that works: how long it has been idle, and what ails it.
+
+        Raises:
+            SandkeeperError: It does not answer.
+        """
+        ...
+
+    async def quiesce_if_idle(self, record: SandboxRecord) -> bool:
+        """Have the box take no new work unless some is going on; return whether it is at rest.
 
         Raises:
             SandkeeperError: It does not answer, or refuses.
@@ -107,6 +135,23 @@ class RealBoxes:
             birth_id=_birth(record), user=record.spec.user, workdir=record.spec.workdir, env=record.spec.env
         )
 
+    async def bring_up(self, record: SandboxRecord) -> None:
+        """See `Boxes.bring_up`."""
+        await StartCommand(record, link=self._link(record), ports=self._ports).bring_up()
+
+    async def look(self, record: SandboxRecord) -> Look:
+        """See `Boxes.look`."""
+        link = self._link(record)
+        hello = await link.hello(timeout_s=LOOK_S)
+        vitals = await link.vitals(timeout_s=LOOK_S)
+        code, message = ailment_of(vitals)
+        return Look(hello.idle_ms / 1000, code, message)
+
+    async def quiesce_if_idle(self, record: SandboxRecord) -> bool:
+        """See `Boxes.quiesce_if_idle`."""
+        quiesced = await self._link(record).quiesce(reason="idle", force=False)
+        return quiesced.state == "drained"
+
     async def quiesce(self, record: SandboxRecord, *, reason: str) -> None:
         """See `Boxes.quiesce`."""
         quiesced = await self._link(record).quiesce(reason=reason, force=True)
@@ -151,6 +196,17 @@ class RealBoxes:
                 self.control_path(key[0]), generation=record.generation, epoch=self._epoch, ports=self._ports
             )
         return self._links[key]
+
+
+def ailment_of(vitals: Vitals) -> tuple[str | None, str]:
+    """Return the code and the evidence of what makes ordinary commands impossible in a box, if anything does."""
+    if vitals.state == "disk_exceeded":
+        return "disk_exceeded", f"{vitals.disk_used_bytes} bytes written, above the sandbox's disk limit"
+    if not vitals.can_fork:
+        return "pids_exhausted", f"{vitals.pids.current} of {vitals.pids.max} processes exist"
+    if not vitals.shell:
+        return "sandbox_unhealthy", "/bin/sh is not there or cannot be executed"
+    return None, ""
 
 
 def _birth(record: SandboxRecord) -> BirthId:

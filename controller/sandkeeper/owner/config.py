@@ -40,6 +40,7 @@ class Config(BaseModel):
             shipped images need none. The policy says which names may be asked for.
         policy: Bounds of every create.
         audit_s: Seconds between comparisons of all records with the engine.
+        tend_s: Seconds between two looks at the health and idleness of running sandboxes.
         reap_every_s: Seconds between two rounds of removing what no record claims.
         reap_after_s: Age at which an unclaimed container is removed.
         idle_exit_s: Seconds without any sandbox after which `up` ends; None means never.
@@ -54,6 +55,7 @@ class Config(BaseModel):
     images: dict[str, str] = Field(default_factory=dict)
     policy: Policy = Field(default_factory=Policy)
     audit_s: Annotated[float, Field(gt=0)] = 10.0
+    tend_s: Annotated[float, Field(gt=0)] = 3.0
     reap_every_s: Annotated[float, Field(gt=0)] = 15.0
     reap_after_s: Annotated[float, Field(ge=0)] = 60.0
     idle_exit_s: Annotated[float, Field(gt=0)] | None = None

@@ -124,8 +124,8 @@ class OwnerVerbs:
     async def _lease(self, params: verbs.OfSandbox) -> Lease:
         record = await self._record(params.sandbox_id)
         machine = self._roster.find(params.sandbox_id)
-        if machine is not None and record.phase in _PASSING:
-            record = await machine.settled(timeout_s=LEASE_WAIT_S)
+        if machine is not None and (record.phase in _PASSING or record.is_resting):
+            record = await self._awake(machine)
         if record.phase is not Phase.RUNNING or record.birth_id is None:
             raise _no_lease(record)
         return Lease(
@@ -135,6 +135,20 @@ class OwnerVerbs:
             generation=record.generation,
             epoch=self._roster.epoch,
         )
+
+    async def _awake(self, machine: SandboxMachine) -> SandboxRecord:
+        """Wait for a passing phase to end, and wake a sandbox that rests for idleness."""
+        record = await machine.settled(timeout_s=LEASE_WAIT_S)
+        if not record.is_resting or record.pending is not None:
+            return record
+        match record.phase:
+            case Phase.STOPPED:
+                machine.tell(ev.StartRequested())
+            case Phase.PAUSED:
+                machine.tell(ev.ResumeRequested())
+            case _:
+                return record
+        return await machine.settled(Phase.RUNNING, Phase.FAILED, timeout_s=LEASE_WAIT_S)
 
     async def _events(self, params: verbs.ReadEvents) -> dict[str, Any]:
         if params.sandbox_id is not None:

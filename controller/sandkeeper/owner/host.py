@@ -32,6 +32,7 @@ from sandkeeper.owner.launch import Launcher
 from sandkeeper.owner.roster import Roster
 from sandkeeper.owner.runner import EngineRunner
 from sandkeeper.owner.snapshots import Snapshotter
+from sandkeeper.owner.tending import Tender
 from sandkeeper.ports import Ports
 from sandkeeper.store.journal import OwnerJournal
 from sandkeeper.store.locks import ProcessLock
@@ -113,6 +114,10 @@ class OwnerHost:
         self._stack.push_async_callback(server.close)
         audit = self._ports.spawn(self._audit(roster), name=f"audit {self._owner_id}")
         self._stack.callback(audit.cancel)
+        tending = self._ports.spawn(
+            self._tend(roster, Tender(boxes, ports=self._ports)), name=f"tending {self._owner_id}"
+        )
+        self._stack.callback(tending.cancel)
         log.info("owner_started", owner_id=self._owner_id, epoch=fenced.epoch, sandboxes=count)
 
     async def call(self, verb: str, payload: Any) -> Any:
@@ -162,6 +167,11 @@ class OwnerHost:
         while True:
             await self._ports.sleep(self._config.audit_s)
             await roster.audit()
+
+    async def _tend(self, roster: Roster, tender: Tender) -> None:
+        while True:
+            await self._ports.sleep(self._config.tend_s)
+            await tender.tend(roster.machines())
 
     def _note_impostor(
         self, journal: OwnerJournal, roster: Roster, birth_id: BirthId, pid: int, count: int

@@ -7,6 +7,7 @@ launch is removed by the command that follows its reply.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ class Launcher:
                 self.boxes.prepare(command.birth_id, is_fresh=True)
                 await self.engine.create(self.settings_for(record, command))
                 await self._bring_up(record, command.birth_id)
-        except (SandkeeperError, TimeoutError) as error:
+        except (SandkeeperError, OSError) as error:
             return await self._failure(record, command, error)
         return ev.RuntimeStarted(command_id=command.command_id)
 
@@ -62,7 +63,7 @@ class Launcher:
                 self.boxes.prepare(command.birth_id, is_fresh=True)
                 await self.engine.update(command.birth_id, command.size)
                 await self._bring_up(record, command.birth_id)
-        except (SandkeeperError, TimeoutError) as error:
+        except (SandkeeperError, OSError) as error:
             reply = await self._failure(record, command, error)
             if not reply.is_final:
                 await self._stop_again(command.birth_id)
@@ -77,39 +78,53 @@ class Launcher:
         if seen is None or seen.pid is None:
             raise _died(birth_id, seen)
         exited = self.ports.spawn(self.engine.wait_exit(birth_id, seen.pid), name=f"exit {birth_id}")
-        handed = self.ports.spawn(self.boxes.hand_over(birth_id, pid=seen.pid), name=f"hand-over {birth_id}")
+        ready = self.ports.spawn(self._make_ready(record, birth_id, seen.pid), name=f"ready {birth_id}")
         try:
-            await asyncio.wait((exited, handed), return_when=asyncio.FIRST_COMPLETED)
-            if not handed.done():
+            await asyncio.wait((exited, ready), return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
                 raise _died(birth_id, await self.engine.inspect(birth_id))
-            handed.result()
-            await self.boxes.go(record)
+            ready.result()
         finally:
             exited.cancel()
-            handed.cancel()
-            await asyncio.gather(exited, handed, return_exceptions=True)
+            ready.cancel()
+            await asyncio.gather(exited, ready, return_exceptions=True)
+
+    async def _make_ready(self, record: SandboxRecord, birth_id: BirthId, pid: int) -> None:
+        await self.boxes.hand_over(birth_id, pid=pid)
+        await self.boxes.go(record)
+        await self.boxes.bring_up(record)
 
     async def _failure(
         self,
         record: SandboxRecord,
         command: cmd.LaunchRuntime | cmd.StartKept,
-        error: SandkeeperError | TimeoutError,
+        error: SandkeeperError | OSError,
     ) -> ev.LaunchFailed:
-        if isinstance(error, SandkeeperError):
-            code, message = error.code, f"{command.kind}: {error.message}"
-        else:
-            code, message = "start_timeout", f"{command.kind}: not ready in {record.spec.start_timeout_s} s"
+        match error:
+            case SandkeeperError():
+                code, message = error.code, f"{command.kind}: {error.message}"
+            case TimeoutError():
+                code, message = (
+                    "start_timeout",
+                    f"{command.kind}: not ready in {record.spec.start_timeout_s} s",
+                )
+            case _:
+                # The folders and sockets of the box: `Boxes.prepare` is what touches this machine's disk.
+                code = "disk_full" if error.errno == errno.ENOSPC else "box_folder_failed"
+                message = f"{command.kind}: {error.strerror or error}"
+        details = error.details if isinstance(error, SandkeeperError) else {}
         seen, tail = None, ""
         try:
             seen = await self.engine.inspect(command.birth_id)
-            tail = await self.engine.output_tail(command.birth_id, max_bytes=TAIL_BYTES)
+            last_words = await self.engine.output_tail(command.birth_id, max_bytes=TAIL_BYTES)
+            tail = str(details.get("output_tail") or last_words)
         except SandkeeperError as second:
             message = f"{message}; no evidence: {second.code}"
         return ev.LaunchFailed(
             command_id=command.command_id,
             reason=code,
             message=message,
-            exit_code=seen.exit_code if seen else None,
+            exit_code=details.get("exit_code", seen.exit_code if seen else None),
             oom_killed=seen.oom_killed if seen else False,
             output_tail=tail,
             is_final=code in FINAL_CODES,

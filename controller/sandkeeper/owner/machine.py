@@ -20,7 +20,7 @@ from sandkeeper.core.errors import Internal, SandkeeperError, Unavailable
 from sandkeeper.core.lifecycle import Move, Quiet, Stamp, Unmoved, step
 from sandkeeper.core.observation import RuntimeObservation
 from sandkeeper.core.record import Phase, RequestRef, SandboxRecord, SnapshotRecord
-from sandkeeper.core.recovery import Correction, Recovery, recover
+from sandkeeper.core.recovery import NOTHING, Correction, Recovery, recover
 from sandkeeper.core.views import sandbox_view, snapshot_view
 from sandkeeper.owner.waiters import Waiters
 from sandkeeper.ports import Ports
@@ -115,7 +115,7 @@ class SandboxMachine:
         name = f"machine {self.record.sandbox_id}"
         self._loop_task = self._ports.spawn(self._run(), name=name)
         if self.record.spec.lifetime_s is not None:
-            self._lifetime = self._ports.spawn(self._expire(self.record.spec.lifetime_s), name=f"{name} life")
+            self._lifetime = self._spawn(self._expire(self.record.spec.lifetime_s), name=f"{name} life")
         return self._loop_task
 
     async def close(self) -> None:
@@ -274,10 +274,10 @@ class SandboxMachine:
         snapshot: SnapshotRecord | None,
         record: SandboxRecord | None = None,
     ) -> None:
-        """Make a step durable. A fact is retried until it is; a request that cannot be stored is refused.
+        """Make a step durable. A caller's request that cannot be stored is refused; the rest is retried until it is.
 
         Raises:
-            SandkeeperError: The event is a request and the journal did not take it: nothing has changed. With
+            SandkeeperError: The event is a caller's and the journal did not take it: nothing has changed. With
                 `admitted` "unknown" the journal is closed for good: the loop ends, and with it the owner.
         """
         entry = JournalEntry(
@@ -296,7 +296,7 @@ class SandboxMachine:
                 break
             except SandkeeperError as error:
                 self._log.exception("commit_failed", kind=kind, code=error.code)
-                if error.admitted == "unknown" or isinstance(event, ev.REQUESTS):
+                if error.admitted == "unknown" or _is_asked(event):
                     raise
                 await self._ports.sleep(delay_s)
                 delay_s = min(MAX_RETRY_S, delay_s * 2)
@@ -374,25 +374,7 @@ class SandboxMachine:
         """Look at the engine until it answers, then do what `core.recovery` says."""
         if self.record.pending is not None and self._performing is not None and not self._performing.done():
             return
-        delay_s = RETRY_S
-        while True:
-            try:
-                seen = await self._runner.observe(self.record) if self.record.birth_id else None
-                found = recover(self.record, seen)
-                await self._apply(found)
-                return
-            except Unavailable as error:
-                self._log.warning("engine_silent", code=error.code, message=error.message)
-                await self._ports.sleep(delay_s)
-                delay_s = min(MAX_RETRY_S, delay_s * 2)
-            except SandkeeperError as error:
-                self._log.error("correction_failed", code=error.code, message=error.message)
-                break
-        self._watch()
-
-    async def _apply(self, found: Recovery) -> None:
-        if found.correction is not None:
-            await self._runner.correct(self.record, found.correction)
+        found = await self._look()
         for event in found.events:
             await self._handle(event)
         if found.perform is not None:
@@ -400,6 +382,32 @@ class SandboxMachine:
         if found.events:
             self.check()
         self._watch()
+
+    async def _look(self) -> Recovery:
+        """Return what is to be done, its correction made already.
+
+        What fails is tried again: an engine that is away comes back, and a pending command has nobody else to take
+        it up. Without one, a correction that is refused is left to the next audit.
+        """
+        delay_s = RETRY_S
+        while True:
+            try:
+                seen = await self._runner.observe(self.record) if self.record.birth_id else None
+                found = recover(self.record, seen)
+                if found.correction is not None:
+                    await self._runner.correct(self.record, found.correction)
+                return found
+            except SandkeeperError as error:
+                self._log.warning("look_failed", code=error.code, message=error.message)
+                if self.record.pending is None and not isinstance(error, Unavailable):
+                    return NOTHING
+            await self._ports.sleep(delay_s)
+            delay_s = min(MAX_RETRY_S, delay_s * 2)
+
+
+def _is_asked(event: ev.Event) -> bool:
+    """Return whether a caller waits for the answer; what the sandbox asks of itself has nobody to repeat it."""
+    return isinstance(event, ev.REQUESTS) and event.request is not None
 
 
 def _closing(record: SandboxRecord) -> Unavailable:

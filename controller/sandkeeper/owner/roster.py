@@ -149,6 +149,10 @@ class Roster:
             if recover(record, listed.get(record.birth_id)) != NOTHING:
                 machine.check()
 
+    def machines(self) -> list[SandboxMachine]:
+        """Return the machines of all sandboxes that are not destroyed."""
+        return list(self._machines.values())
+
     async def close(self) -> None:
         """End all machines; nothing durable changes and runtimes go on."""
         machines = list(self._machines.values())
@@ -160,13 +164,17 @@ class Roster:
         self._machines.pop(machine.record.sandbox_id, None)
 
     async def _note_restart(self, record: SandboxRecord) -> None:
-        await self._journal.note(
-            record.sandbox_id,
-            tenant_id=record.tenant_id,
-            kind="owner_restarted",
-            at=self._ports.clock.now(),
-            details={"epoch": self.epoch, "phase": record.phase.value, "generation": record.generation},
-        )
+        """Tell a sandbox's readers who acts now; a full disk costs the line, not the start."""
+        try:
+            await self._journal.note(
+                record.sandbox_id,
+                tenant_id=record.tenant_id,
+                kind="owner_restarted",
+                at=self._ports.clock.now(),
+                details={"epoch": self.epoch, "phase": record.phase.value, "generation": record.generation},
+            )
+        except ResourceExhausted as error:
+            log.warning("restart_not_told", sandbox_id=record.sandbox_id, code=error.code)
 
     def _begin(self, record: SandboxRecord, *, is_recovered: bool) -> SandboxMachine:
         machine = SandboxMachine(

@@ -14,7 +14,7 @@ import structlog
 from sandkeeper.containers.engine import Engine
 from sandkeeper.core import commands as cmd
 from sandkeeper.core import events as ev
-from sandkeeper.core.errors import SandkeeperError, Unavailable
+from sandkeeper.core.errors import NotFound, SandkeeperError
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.observation import RuntimeObservation, RuntimeState
 from sandkeeper.core.record import SandboxRecord
@@ -93,8 +93,8 @@ class EngineRunner:
                 if seen is not None and seen.pid is not None:
                     await self.engine.wait_exit(birth_id, seen.pid)
                 return await self._evidence(record)
-            except Unavailable as error:
-                log.warning("watch_waits", birth_id=birth_id, code=error.code)
+            except SandkeeperError as error:
+                log.warning("watch_waits", birth_id=birth_id, code=error.code, message=error.message)
                 await self.ports.sleep(delay_s)
                 delay_s = min(MAX_RETRY_S, delay_s * 2)
 
@@ -111,8 +111,15 @@ class EngineRunner:
             return ev.RuntimeLost(
                 generation=record.generation, reason="vanished", message="the engine knows no such container"
             )
-        tail = await self.engine.output_tail(birth_id, max_bytes=TAIL_BYTES)
-        return lost_event(record.generation, seen, output_tail=tail)
+        return lost_event(record.generation, seen, output_tail=await self._tail(birth_id))
+
+    async def _tail(self, birth_id: BirthId) -> str:
+        """Return the last output, or nothing when the container was removed between two looks."""
+        try:
+            return await self.engine.output_tail(birth_id, max_bytes=TAIL_BYTES)
+        except NotFound as error:
+            log.info("output_lost", birth_id=birth_id, code=error.code)
+            return ""
 
     async def _remove(self, command: cmd.RemoveRuntime) -> ev.Reply:
         """Remove the container, however long the engine takes: nothing else may follow before."""
@@ -138,8 +145,7 @@ class EngineRunner:
         try:
             match command:
                 case cmd.FreezeRuntime():
-                    await self.boxes.quiesce(record, reason="pause")
-                    await self.engine.freeze(command.birth_id)
+                    await self._freeze(record, command)
                     return ev.RuntimeFrozen(command_id=command_id)
                 case cmd.ThawRuntime():
                     await self.engine.thaw(command.birth_id)
@@ -158,6 +164,21 @@ class EngineRunner:
                 message=f"{command.kind}: {error.message}",
                 advice=error.advice,
             )
+
+    async def _freeze(self, record: SandboxRecord, command: cmd.FreezeRuntime) -> None:
+        await self.boxes.quiesce(record, reason="pause")
+        try:
+            await self.engine.freeze(command.birth_id)
+        except SandkeeperError:
+            await self._resume(record)
+            raise
+
+    async def _resume(self, record: SandboxRecord) -> None:
+        """Let a box that was not frozen after all work again; by itself it would after its drain ends."""
+        try:
+            await self.boxes.resume(record)
+        except SandkeeperError as error:
+            log.warning("box_not_resumed", birth_id=record.birth_id, code=error.code, message=error.message)
 
     async def _stop(self, command: cmd.StopRuntime) -> ev.Reply:
         if await self.engine.inspect(command.birth_id) is None:

@@ -60,6 +60,8 @@ class SnapshotCatalogue:
             yield
         finally:
             self._leases[snapshot_id] -= 1
+            if not self._leases[snapshot_id]:
+                del self._leases[snapshot_id]
 
     async def valid(self) -> list[SnapshotRecord]:
         """Return all valid snapshots, oldest first."""
@@ -116,11 +118,13 @@ class SnapshotCatalogue:
         return frozenset(tombstone.snapshot_id for tombstone in await self._catalogue.tombstones())
 
     async def _refuse_used(self, snapshot_id: SnapshotId) -> None:
+        """Count creates in progress before the records are read: one that ends meanwhile is in the records."""
+        creates = self._leases[snapshot_id]
         users = await self._survey.users(snapshot_id, await self._owners())
-        if not users and not self._leases[snapshot_id]:
+        if not users and not creates:
             return
         raise FailedPrecondition(
-            f"snapshot {snapshot_id} is used by {len(users)} sandboxes and {self._leases[snapshot_id]} creates",
+            f"snapshot {snapshot_id} is used by {len(users)} sandboxes and {creates} creates",
             code="snapshot_in_use",
             advice="destroy those sandboxes first",
             details={"sandboxes": users},

@@ -13,7 +13,7 @@ import structlog
 from sandkeeper.containers.engine import Engine
 from sandkeeper.core import commands as cmd
 from sandkeeper.core import events as ev
-from sandkeeper.core.errors import PermissionDenied, SandkeeperError
+from sandkeeper.core.errors import DataLoss, PermissionDenied, SandkeeperError
 from sandkeeper.core.ids import InstallationId, pending_image_tag, snapshot_image_tag
 from sandkeeper.core.record import SandboxRecord
 from sandkeeper.owner.boxes import Boxes
@@ -41,22 +41,24 @@ class Snapshotter:
     async def take(self, record: SandboxRecord, command: cmd.CommitSnapshot) -> ev.Reply:
         """Take one snapshot; on failure the runtime is as before and nothing is left but names given up."""
         pending = pending_image_tag(self.installation_id, command.command_id)
+        final = snapshot_image_tag(self.installation_id, command.snapshot_id)
         try:
             delta_bytes = await self._measure(command)
             frozen = await self._commit(record, command, tag=pending)
-            await self.engine.tag(
-                frozen.image_id, snapshot_image_tag(self.installation_id, command.snapshot_id)
-            )
+            await self.engine.tag(frozen.image_id, final)
             await self.engine.untag_or_remove_image(pending)
             await self.engine.sync()
             image = await self.engine.image(frozen.image_id)
+            if image is None:
+                raise DataLoss(f"image {frozen.image_id} is gone after its commit", code="image_missing")
         except SandkeeperError as error:
             await self._clear(pending)
+            await self._clear(final)
             return _failed(command, error)
         return ev.SnapshotCommitted(
             command_id=command.command_id,
             image_id=frozen.image_id,
-            size_bytes=image.size_bytes if image else 0,
+            size_bytes=image.size_bytes,
             delta_bytes=delta_bytes,
             freeze_ms=frozen.freeze_ms,
         )
@@ -98,7 +100,7 @@ class Snapshotter:
         try:
             await self.engine.untag_or_remove_image(tag)
         except SandkeeperError as error:
-            log.warning("pending_image_left", tag=tag, code=error.code)
+            log.warning("image_left", tag=tag, code=error.code)
 
 
 def _failed(command: cmd.CommitSnapshot, error: SandkeeperError) -> ev.SnapshotFailed:
