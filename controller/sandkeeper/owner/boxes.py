@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sandkeeper.boxd import BootListener, BoxdLink, boot_folder, control_socket, remove_folders
 from sandkeeper.boxd.answers import Vitals
-from sandkeeper.core.errors import Aborted
+from sandkeeper.core.errors import Aborted, NotFound
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.record import SandboxRecord
 from sandkeeper.owner.readiness import StartCommand
@@ -143,7 +143,11 @@ class RealBoxes:
         """See `Boxes.look`."""
         link = self._link(record)
         hello = await link.hello(timeout_s=LOOK_S)
-        vitals = await link.vitals(timeout_s=LOOK_S)
+        try:
+            vitals = await link.vitals(timeout_s=LOOK_S)
+        except NotFound:
+            # A runtime started before its boxd knew the route: it answers, more is not known.
+            return Look(hello.idle_ms / 1000)
         code, message = ailment_of(vitals)
         return Look(hello.idle_ms / 1000, code, message)
 
