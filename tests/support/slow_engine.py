@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 WAIT_S = 60.0
 _HEAD_END = b"\r\n\r\n"
@@ -82,7 +83,7 @@ class SlowEngine:
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX)
 
-    def __enter__(self) -> SlowEngine:
+    def __enter__(self) -> Self:
         self._listener.bind(str(self.path))
         self._listener.listen(256)
         threading.Thread(target=self._accept, name="slow engine", daemon=True).start()

@@ -217,7 +217,9 @@ class Yard:
     def images(self) -> list[str]:
         """Tags of all images in this installation's repository."""
         repository = f"sandkeeper-{self.installation_id}"
-        return sorted(tag.partition(":")[2] for entry in self.docker.images(repository) for tag in entry["RepoTags"])
+        return sorted(
+            tag.partition(":")[2] for entry in self.docker.images(repository) for tag in entry["RepoTags"]
+        )
 
     def kill_container(self, birth_id: str) -> None:
         """SIGKILL process 1 from outside, past the engine."""

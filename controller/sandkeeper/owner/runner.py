@@ -166,6 +166,10 @@ class EngineRunner:
             )
 
     async def _freeze(self, record: SandboxRecord, command: cmd.FreezeRuntime) -> None:
+        """Freeze, unless an earlier incarnation has: a frozen box would not answer the quiesce."""
+        seen = await self.engine.inspect(command.birth_id)
+        if seen is not None and seen.state is RuntimeState.FROZEN:
+            return
         await self.boxes.quiesce(record, reason="pause")
         try:
             await self.engine.freeze(command.birth_id)
