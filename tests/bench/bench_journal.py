@@ -1,6 +1,4 @@
-"""What one durable journal entry costs, alone and in company; prints one JSON object.
-
-    python -m tests.bench.bench_journal [FOLDER]
+"""What one durable journal entry costs, alone and in company.
 
 All figures of a run come from the same disk and minute, so that the ratios mean something elsewhere too:
     bare            the same rows by plain sqlite3 in the calling thread, one transaction each: the floor
@@ -12,17 +10,13 @@ All figures of a run come from the same disk and minute, so that the ratios mean
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import sqlite3
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import aiosqlite
 
@@ -33,6 +27,7 @@ from sandkeeper.store.entries import JournalEntry
 from sandkeeper.store.journal import OwnerJournal
 from sandkeeper.store.mark import HighWaterMark
 from sandkeeper.store.migrations import OWNER_LAYOUT
+from tests.bench.figure import Bench, Figure
 from tests.support.store_samples import START, held_lock, owner_journal, sample_entry, sample_record
 
 ROUNDS = 3
@@ -122,32 +117,29 @@ async def one_round(folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def ratio(rounds: list[dict[str, Any]], over: str, under: str, *, figure: str) -> float:
-    """Return the median over the rounds of one figure of `over` divided by that of `under`."""
-    return round(float(statistics.median(each[over][figure] / each[under][figure] for each in rounds)), 2)
-
-
-def main() -> None:
-    parent = sys.argv[1] if len(sys.argv) > 1 else None
+async def measure() -> list[Figure]:
+    """Measure in rounds of their own files and return the medians."""
     rounds = []
     for _ in range(ROUNDS):
-        with tempfile.TemporaryDirectory(dir=parent) as folder:
-            rounds.append(asyncio.run(one_round(Path(folder))))
+        with tempfile.TemporaryDirectory(prefix="sk-bench-") as folder:
+            rounds.append(await one_round(Path(folder)))
     middle = {
         kind: {name: statistics.median(each[kind][name] for each in rounds) for name in rounds[0][kind]}
         for kind in rounds[0]
     }
+
+    def compared(what: str, size: str, over: str, under: str, *, figure: str, unit: str) -> Figure:
+        return Figure(what, size, unit, middle[over][figure], middle[under][figure], under)
+
+    single, company = f"{SINGLE_COUNT} entries", f"{GROUPED_COUNT} entries, {WRITERS} writers"
     cpu, rate = "cpu_us_per_commit", "commits_per_s"
-    ratios = {
-        "grouped_over_single_commits_per_s": ratio(rounds, "grouped", "single", figure=rate),
-        "grouped_over_single_cpu": ratio(rounds, "grouped", "single", figure=cpu),
-        "single_over_bare_cpu": ratio(rounds, "single", "bare", figure=cpu),
-        "single_over_bare_p50": ratio(rounds, "single", "bare", figure="p50_ms"),
-        "aiosqlite_over_single_cpu": ratio(rounds, "aiosqlite", "single", figure=cpu),
-    }
-    sizes = {"writers": WRITERS, "cpus": os.cpu_count(), "rounds": ROUNDS}
-    print(json.dumps({"bench": "journal", "sizes": sizes, "medians": middle, "ratios": ratios}, indent=2))
+    return [
+        compared("one entry, p50", single, "single", "bare", figure="p50_ms", unit="ms"),
+        compared("CPU of one entry", single, "single", "bare", figure=cpu, unit="us"),
+        compared("CPU of one entry by aiosqlite", single, "aiosqlite", "single", figure=cpu, unit="us"),
+        compared("CPU of one entry in company", company, "grouped", "single", figure=cpu, unit="us"),
+        compared("entries in company", company, "grouped", "single", figure=rate, unit="per s"),
+    ]
 
 
-if __name__ == "__main__":
-    main()
+BENCH = Bench("journal", 60.0, measure)
