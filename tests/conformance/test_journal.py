@@ -240,6 +240,14 @@ async def test_old_history_is_pruned_from_its_beginning(rig: Rig, journal: Journ
     await reopened(rig, check)
 
 
+async def test_a_destroyed_sandbox_is_remembered_as_long_as_its_snapshots(journal: Journal) -> None:
+    source = sample_record(1, phase=Phase.DESTROYED)
+    snapshot = sample_snapshot(1, sandbox_id=source.sandbox_id)
+    await journal.commit(sample_entry(source, snapshot=snapshot))
+    await journal.prune_history(before=moment(1000))
+    assert await journal.record(source.sandbox_id) == source
+
+
 async def test_notes_change_no_record(journal: Journal) -> None:
     record = sample_record()
     await journal.commit(sample_entry(record))

@@ -121,8 +121,10 @@ class FakeJournal:
 
     async def prune_history(self, *, before: datetime) -> int:
         def work(content: JournalContent) -> int:
+            needed = {snapshot.sandbox_id for snapshot in content.snapshots.values()}
             for record in list(content.records.values()):
-                if record.phase is Phase.DESTROYED and record.updated_at < before:
+                is_old = record.phase is Phase.DESTROYED and record.updated_at < before
+                if is_old and record.sandbox_id not in needed:
                     del content.records[record.sandbox_id]
             newer = (index for index, line in enumerate(content.events) if line.at >= before)
             count = next(newer, max(0, len(content.events) - 1))

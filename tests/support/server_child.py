@@ -39,7 +39,7 @@ def end_with_stdin() -> None:
 async def serve(kind: str, config: Config, owner_id: str) -> None:
     host: DirectoryHost | OwnerHost
     if kind == "directory":
-        host = DirectoryHost(config=config, ports=real_ports(), spawn_owner=spawn_nobody)
+        host = DirectoryHost(config=config, ports=real_ports(), spawn_owner=spawn_nobody, fatal=end)
     else:
         host = OwnerHost(OwnerId(owner_id), config=config, ports=real_ports(), fatal=end)
     await host.start()

@@ -105,18 +105,29 @@ class ControlServer:
     async def _answer(self, request: web.Request) -> web.Response:
         verb = request.match_info["verb"]
         try:
-            payload = await request.json()
-            document = {"ok": await self._table.call(verb, payload)}
+            payload = await _payload(request, verb=verb)
+            text = json.dumps({"ok": await self._table.call(verb, payload)})
         except SandkeeperError as error:
-            document = {"error": error.to_wire()}
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            document = {"error": InvalidArgument(f"{verb}: the body is not JSON: {error}").to_wire()}
+            text = json.dumps({"error": error.to_wire()})
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.exception("verb_failed", verb=verb)
-            document = {"error": _defect(verb, error).to_wire()}
-        return web.json_response(document)
+            text = json.dumps({"error": _defect(verb, error).to_wire()})
+        return web.json_response(text=text)
+
+
+async def _payload(request: web.Request, *, verb: str) -> Any:
+    try:
+        return json.loads(await request.read())
+    except web.HTTPRequestEntityTooLarge as error:
+        raise InvalidArgument(
+            f"{verb}: the parameters have more than {MAX_BODY_BYTES} bytes",
+            code="parameters_too_large",
+            advice="put large data into files",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{verb}: the body is not JSON", code="invalid_parameters") from error
 
 
 def _defect(verb: str, error: Exception) -> Internal:

@@ -87,7 +87,9 @@ class SandboxDirectory:
         self._config_json = config_json
         self._node = node_resource(config)
         self._thread = LoopThread("directory")
-        self._host = DirectoryHost(config=config, ports=real_ports(), spawn_owner=self._spawn_owner)
+        self._host = DirectoryHost(
+            config=config, ports=real_ports(), spawn_owner=self._spawn_owner, fatal=end_process
+        )
         self._thread.begin(self._host.start())
 
     async def ready(self) -> bool:

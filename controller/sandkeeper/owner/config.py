@@ -16,6 +16,9 @@ from sandkeeper.core.admission import Policy
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import OwnerId
 
+WEEK_S = 7 * 86_400.0
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400, allow_inf_nan=False)]
+
 
 def default_state_dir() -> Path:
     """Return the state folder used when none is named: `SANDKEEPER_STATE_DIR`, else a place by user."""
@@ -43,6 +46,8 @@ class Config(BaseModel):
         tend_s: Seconds between two looks at the health and idleness of running sandboxes.
         reap_every_s: Seconds between two rounds of removing what no record claims.
         reap_after_s: Age at which an unclaimed container is removed.
+        keep_answers_s: How long a repeated request still gets its first answer; 7 days.
+        keep_events_s: How long journal lines and records of destroyed sandboxes are kept; 7 days.
         idle_exit_s: Seconds without any sandbox after which `up` ends; None means never.
     """
 
@@ -54,11 +59,13 @@ class Config(BaseModel):
     engine: str = ""
     images: dict[str, str] = Field(default_factory=dict)
     policy: Policy = Field(default_factory=Policy)
-    audit_s: Annotated[float, Field(gt=0)] = 10.0
-    tend_s: Annotated[float, Field(gt=0)] = 3.0
-    reap_every_s: Annotated[float, Field(gt=0)] = 15.0
-    reap_after_s: Annotated[float, Field(ge=0)] = 60.0
-    idle_exit_s: Annotated[float, Field(gt=0)] | None = None
+    audit_s: Seconds = 10.0
+    tend_s: Seconds = 3.0
+    reap_every_s: Seconds = 15.0
+    reap_after_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    keep_answers_s: Annotated[Seconds, Field(ge=3600)] = WEEK_S
+    keep_events_s: Annotated[Seconds, Field(ge=3600)] = WEEK_S
+    idle_exit_s: Seconds | None = None
 
     @property
     def paths(self) -> StatePaths:
@@ -75,11 +82,12 @@ def load_config(state_dir: Path | None = None, **overrides: Any) -> Config:
     folder = (state_dir or default_state_dir()).absolute()
     path = folder / "config.toml"
     settings: dict[str, Any] = {}
-    if path.exists():
-        try:
-            settings = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path}: {error}", code="config_invalid") from error
+    try:
+        settings = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        pass
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InvalidArgument(f"{path}: {error}", code="config_invalid") from error
     try:
         return Config.model_validate({**settings, **overrides, "state_dir": folder})
     except ValidationError as error:

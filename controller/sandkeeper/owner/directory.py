@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -41,6 +42,7 @@ log = structlog.get_logger(__name__)
 
 LOCK_TIMEOUT_S = 15.0
 OWNER_START_S = 60.0
+FORGET_EVERY_S = 3600.0
 
 SpawnOwner = Callable[[OwnerId], Awaitable[None]]
 
@@ -56,8 +58,11 @@ class Enlist(verbs.Params):
 class DirectoryHost:
     """One incarnation of the directory."""
 
-    def __init__(self, *, config: Config, ports: Ports, spawn_owner: SpawnOwner) -> None:
+    def __init__(
+        self, *, config: Config, ports: Ports, spawn_owner: SpawnOwner, fatal: Callable[[str], None]
+    ) -> None:
         self._config = config
+        self._fatal = fatal
         self._ports = ports
         self._spawn_owner = spawn_owner
         self._stack = AsyncExitStack()
@@ -69,6 +74,7 @@ class DirectoryHost:
         self._placement: Placement
         self._reaping: Reaping
         self._owner_making = asyncio.Lock()
+        self._forgot_at_s: float | None = None
 
     async def start(self) -> None:
         """Take the catalogue, answer, and have every owner of the catalogue made.
@@ -133,6 +139,7 @@ class DirectoryHost:
         self._stack.push_async_callback(server.close)
         await self._have_owners()
         periodic = ports.spawn(self._periodic(), name="directory periodic")
+        periodic.add_done_callback(self._on_end)
         self._stack.callback(periodic.cancel)
         log.info("directory_started", installation_id=identity.installation_id, pid=os.getpid())
 
@@ -274,7 +281,29 @@ class DirectoryHost:
     async def _periodic(self) -> None:
         while True:
             await self._ports.sleep(self._config.reap_every_s)
-            try:
-                await self._sweep(verbs.Nothing())
-            except SandkeeperError as error:
-                log.warning("sweep_failed", code=error.code, message=error.message)
+            for chore in (
+                self._reaping.reap,
+                self._placement.sweep,
+                self._snapshots.prune,
+                self._forget_creates,
+            ):
+                try:
+                    await chore()
+                except SandkeeperError as error:
+                    log.warning("chore_failed", chore=chore.__name__, code=error.code, message=error.message)
+
+    async def _forget_creates(self) -> None:
+        """Forget creates of sandboxes long gone, when their answers are forgotten too."""
+        now_s = self._ports.clock.monotonic_s()
+        if self._forgot_at_s is not None and now_s < self._forgot_at_s + FORGET_EVERY_S:
+            return
+        self._forgot_at_s = now_s
+        kept_since = self._ports.clock.now() - timedelta(seconds=self._config.keep_answers_s)
+        await self._catalogue.prune_reservations(before=kept_since)
+
+    def _on_end(self, loop: asyncio.Task[Any]) -> None:
+        """The periodic work ends only by `close`; a defect in it must not go unnoticed."""
+        error = None if loop.cancelled() else loop.exception()
+        if error is not None:
+            log.critical("loop_ended", name=loop.get_name(), error=repr(error), exc_info=error)
+            self._fatal(f"{loop.get_name()} ended with {error!r}")

@@ -12,12 +12,12 @@ from sandkeeper.control.server import VerbTable
 from sandkeeper.core import events as ev
 from sandkeeper.core import verbs
 from sandkeeper.core.admission import MachineFacts, Policy, check_size
-from sandkeeper.core.errors import Aborted, FailedPrecondition, NotFound, error_from_wire
+from sandkeeper.core.errors import Aborted, FailedPrecondition, NotFound, SandkeeperError, error_from_wire
 from sandkeeper.core.ids import DEFAULT_TENANT, SandboxId, new_snapshot_id
 from sandkeeper.core.record import Phase, RequestRef, SandboxRecord
 from sandkeeper.core.views import EventView, Lease, SandboxView, sandbox_view
 from sandkeeper.owner.machine import SandboxMachine
-from sandkeeper.owner.roster import Roster
+from sandkeeper.owner.roster import Roster, wait_for
 from sandkeeper.owner.waiters import check_same
 from sandkeeper.ports import Ports
 from sandkeeper.store.contract import Journal
@@ -76,10 +76,24 @@ class OwnerVerbs:
         if known is not None:
             return known
         machine = self._roster.find(params.sandbox_id)
-        if machine is None:
-            machine = self._roster.add(params)
+        if machine is not None:
+            return await self._join_or_ask(machine, ev.StartRequested(request=request), request)
+        known_record = await self._journal.record(params.sandbox_id)
+        if known_record is not None:
+            raise _destroyed(known_record)
+        return await self._begin(params, request)
+
+    async def _begin(self, params: verbs.AdoptSpec, request: RequestRef) -> Any:
+        machine = self._roster.find(params.sandbox_id)
+        if machine is not None:
+            return await self._join_or_ask(machine, ev.StartRequested(request=request), request)
+        machine = self._roster.add(params)
+        try:
             return await _bounded(machine.ask(ev.StartRequested(request=request)), machine.record)
-        return await self._join_or_ask(machine, ev.StartRequested(request=request), request)
+        except SandkeeperError as error:
+            if error.admitted == "no":
+                await self._roster.drop_unstored(machine)
+            raise
 
     async def _describe(self, params: verbs.OfSandbox) -> SandboxView:
         return sandbox_view(await self._record(params.sandbox_id))
@@ -153,11 +167,14 @@ class OwnerVerbs:
     async def _events(self, params: verbs.ReadEvents) -> dict[str, Any]:
         if params.sandbox_id is not None:
             await self._record(params.sandbox_id)
-        found = await self._read_events(params)
-        if not found and params.wait_s:
-            await self._roster.wait_for_news(timeout_s=params.wait_s)
+        deadline_s = self._ports.clock.monotonic_s() + params.wait_s
+        while True:
+            news = self._roster.news()
             found = await self._read_events(params)
-        return {"events": found, "cursor": found[-1].seq if found else params.after}
+            left_s = deadline_s - self._ports.clock.monotonic_s()
+            if found or left_s <= 0:
+                return {"events": found, "cursor": found[-1].seq if found else params.after}
+            await wait_for(news, timeout_s=left_s)
 
     async def _read_events(self, params: verbs.ReadEvents) -> list[EventView]:
         lines = await self._journal.events(params.sandbox_id, after_seq=params.after, limit=params.limit)

@@ -29,6 +29,7 @@ from sandkeeper.owner.dispatch import OwnerVerbs
 from sandkeeper.owner.fence import enlist_at, fence
 from sandkeeper.owner.identity import Identity, load_identity
 from sandkeeper.owner.launch import Launcher
+from sandkeeper.owner.retention import Retention
 from sandkeeper.owner.roster import Roster
 from sandkeeper.owner.runner import EngineRunner
 from sandkeeper.owner.snapshots import Snapshotter
@@ -112,11 +113,19 @@ class OwnerHost:
         server = ControlServer(paths.control_socket, table=self._table)
         await server.start()
         self._stack.push_async_callback(server.close)
-        audit = self._ports.spawn(self._audit(roster), name=f"audit {self._owner_id}")
+        retention = Retention(
+            journal,
+            keep_answers_s=config.keep_answers_s,
+            keep_events_s=config.keep_events_s,
+            ports=self._ports,
+        )
+        audit = self._ports.spawn(self._audit(roster, retention), name=f"audit {self._owner_id}")
+        audit.add_done_callback(self._on_end)
         self._stack.callback(audit.cancel)
         tending = self._ports.spawn(
             self._tend(roster, Tender(boxes, ports=self._ports)), name=f"tending {self._owner_id}"
         )
+        tending.add_done_callback(self._on_end)
         self._stack.callback(tending.cancel)
         log.info("owner_started", owner_id=self._owner_id, epoch=fenced.epoch, sandboxes=count)
 
@@ -163,10 +172,18 @@ class OwnerHost:
             ports=self._ports,
         )
 
-    async def _audit(self, roster: Roster) -> None:
+    async def _audit(self, roster: Roster, retention: Retention) -> None:
         while True:
             await self._ports.sleep(self._config.audit_s)
             await roster.audit()
+            await retention.prune_if_due()
+
+    def _on_end(self, loop: asyncio.Task[Any]) -> None:
+        """A loop of the owner ends only by its close; a defect in it must not go unnoticed."""
+        error = None if loop.cancelled() else loop.exception()
+        if error is not None:
+            log.critical("loop_ended", name=loop.get_name(), error=repr(error), exc_info=error)
+            self._fatal(f"{loop.get_name()} ended with {error!r}")
 
     async def _tend(self, roster: Roster, tender: Tender) -> None:
         while True:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential
-
 from sandkeeper.control.caller import ControlCaller
 from sandkeeper.core.errors import Unavailable
 from sandkeeper.core.ids import OwnerId
@@ -14,6 +12,8 @@ from sandkeeper.owner.config import StatePaths
 from sandkeeper.ports import Ports
 
 RETRY_FOR_S = 60.0
+RETRY_FIRST_S = 0.05
+RETRY_MOST_S = 1.0
 CALL_TIMEOUT_S = 150.0
 
 
@@ -34,19 +34,17 @@ class OwnerCalls:
             Unavailable: `owner_unreachable` for that long.
             SandkeeperError: What the verb answers.
         """
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(Unavailable),
-            stop=stop_after_delay(min(RETRY_FOR_S, timeout_s)),
-            wait=wait_exponential(multiplier=0.05, max=1.0),
-            sleep=self._ports.sleep,
-            reraise=True,
-        )
-        async for attempt in retrying:
-            with attempt:
-                return await self._caller(owner_id).call(
-                    verb, params.model_dump(mode="json"), timeout_s=timeout_s
-                )
-        raise AssertionError("tenacity re-raises the last error")
+        deadline_s = self._ports.clock.monotonic_s() + min(RETRY_FOR_S, timeout_s)
+        document = params.model_dump(mode="json")
+        delay_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self._caller(owner_id).call(verb, document, timeout_s=timeout_s)
+            except Unavailable:
+                if self._ports.clock.monotonic_s() + delay_s >= deadline_s:
+                    raise
+            await self._ports.sleep(delay_s)
+            delay_s = min(RETRY_MOST_S, delay_s * 2)
 
     async def ping(self, owner_id: OwnerId, *, timeout_s: float) -> dict[str, Any]:
         """Ask an owner who it is, once.

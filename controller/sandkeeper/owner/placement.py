@@ -5,14 +5,16 @@ Owns that a create is refused before anything exists, or is one sandbox however 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from sandkeeper.containers.shelf import Shelf
-from sandkeeper.core.admission import CreateRequest, MachineFacts, Policy, Usage, admit
+from sandkeeper.core.admission import CatalogueImage, CreateRequest, MachineFacts, Policy, Usage, admit
 from sandkeeper.core.errors import AlreadyExists, NotFound, ResourceExhausted, SandkeeperError
 from sandkeeper.core.ids import MachineId, OwnerId, RequestId, new_sandbox_id
 from sandkeeper.core.record import Phase
@@ -20,7 +22,7 @@ from sandkeeper.core.spec import SandboxSpec
 from sandkeeper.core.verbs import AdoptSpec, ChangeSandbox
 from sandkeeper.owner.owner_calls import OwnerCalls
 from sandkeeper.owner.snapshot_catalogue import SnapshotCatalogue
-from sandkeeper.owner.survey import Survey
+from sandkeeper.owner.survey import FoundSnapshot, Survey
 from sandkeeper.ports import Ports
 from sandkeeper.store.catalogue import Catalogue
 from sandkeeper.store.catalogue_entries import Reservation
@@ -29,6 +31,14 @@ log = structlog.get_logger(__name__)
 
 UNSTORED_AFTER_S = 60.0
 MakeOwner = Callable[[], Awaitable[OwnerId]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Materials:
+    """What a create stands on: the snapshot found, and the image by its name, where they are there."""
+
+    found: FoundSnapshot | None
+    catalogue: dict[str, CatalogueImage]
 
 
 class Placement:
@@ -60,6 +70,7 @@ class Placement:
         self._owners = owners
         self._make_owner = make_owner
         self._ports = ports
+        self._placing = asyncio.Lock()
 
     async def create(self, request: CreateRequest, *, fingerprint: str) -> Any:
         """Create a sandbox and return its view when it runs. A repeat of the request id waits for the same one.
@@ -68,13 +79,19 @@ class Placement:
             SandkeeperError: Refused (nothing exists) or begun and failed (nothing is left but its journal).
         """
         known = await self._catalogue.by_request(request.request_id)
-        if known is not None and known.fingerprint == fingerprint:
+        if known is not None:
+            _check_same(known, fingerprint)
             answer = await self._survey.answer(request.request_id, owner_id=known.owner_id)
             if answer is not None:
                 return answer
         with self._snapshots.lease(request.snapshot):
-            spec = await self._admit(request, is_known=known is not None)
-            reservation = await self._reserve(request, spec=spec, fingerprint=fingerprint)
+            materials = await self._look_up(request)
+            if known is not None and await self._is_over(known):
+                known = None
+            if known is not None:
+                spec, reservation = self._admit(request, materials, Usage(0, 0)), known
+            else:
+                spec, reservation = await self._place(request, materials, fingerprint=fingerprint)
             params = AdoptSpec(
                 request_id=request.request_id,
                 request_fingerprint=fingerprint,
@@ -103,60 +120,81 @@ class Placement:
                 continue
             if record is None or record.phase is Phase.DESTROYED:
                 await self._catalogue.release(reservation.sandbox_id)
+            elif record.spec.size.memory_mib != reservation.memory_mib:
+                memory_mib = record.spec.size.memory_mib
+                await self._catalogue.resize(reservation.sandbox_id, memory_mib=memory_mib)
 
-    async def _admit(self, request: CreateRequest, *, is_known: bool) -> SandboxSpec:
-        try:
-            return await self._admit_once(request, is_known=is_known)
-        except ResourceExhausted:
-            await self.sweep()
-            return await self._admit_once(request, is_known=is_known)
-
-    async def _admit_once(self, request: CreateRequest, *, is_known: bool) -> SandboxSpec:
+    async def _look_up(self, request: CreateRequest) -> _Materials:
         found = None if request.snapshot is None else await self._snapshots.find(request.snapshot)
         name = request.image or (found.image if found else self._policy.default_image)
         image = await self._shelf.find(name) if name in self._policy.images else None
-        taken = [row for row in await self._catalogue.reservations() if row.released_at is None]
-        usage = Usage(len(taken), sum(row.memory_mib for row in taken))
+        return _Materials(found, {} if image is None else {name: image})
+
+    def _admit(self, request: CreateRequest, materials: _Materials, usage: Usage) -> SandboxSpec:
         return admit(
             request,
             policy=self._policy,
             machine=self._machine_facts,
-            usage=Usage(0, 0) if is_known else usage,
-            catalogue={} if image is None else {name: image},
-            snapshot=found.snapshot if found else None,
-            snapshot_image=found.image if found else None,
+            usage=usage,
+            catalogue=materials.catalogue,
+            snapshot=materials.found.snapshot if materials.found else None,
+            snapshot_image=materials.found.image if materials.found else None,
         )
 
-    async def _reserve(self, request: CreateRequest, *, spec: SandboxSpec, fingerprint: str) -> Reservation:
-        wanted = Reservation(
-            machine_id=self._machine_id,
-            request_id=request.request_id,
-            fingerprint=fingerprint,
-            name=request.name,
-            sandbox_id=new_sandbox_id(self._ports.new_token()),
-            owner_id=await self._choose_owner(),
-            memory_mib=spec.size.memory_mib,
-            at=self._ports.clock.now(),
-        )
+    async def _is_over(self, known: Reservation) -> bool:
+        """Return whether an unanswered create came to nothing, after forgetting it: a repeat begins anew."""
+        if known.released_at is None:
+            record = await self._survey.record(known.sandbox_id, owner_id=known.owner_id)
+            if record is None or record.phase is not Phase.DESTROYED:
+                return False
+            await self._catalogue.release(known.sandbox_id)
+        await self._catalogue.forget_released(known.request_id)
+        return True
+
+    async def _place(
+        self, request: CreateRequest, materials: _Materials, *, fingerprint: str
+    ) -> tuple[SandboxSpec, Reservation]:
+        """Admit a create and reserve its place; what is full may be so of sandboxes that are gone."""
         try:
-            return (await self._catalogue.reserve(wanted)).reservation
-        except AlreadyExists as error:
-            if error.code != "name_taken":
+            placed = await self._take_place(request, materials, fingerprint=fingerprint)
+        except (ResourceExhausted, AlreadyExists) as error:
+            if error.code == "request_id_conflict":
                 raise
-        await self.sweep()
-        return (await self._catalogue.reserve(wanted)).reservation
-
-    async def _choose_owner(self) -> OwnerId:
-        """Return the least loaded owner with a free place, making one when all are full."""
-        free = await self._free_owner()
-        if free is None:
+            placed = None
+        if placed is None:
             await self.sweep()
-            free = await self._free_owner()
-        return free or await self._make_owner()
+            placed = await self._take_place(request, materials, fingerprint=fingerprint)
+        while placed is None:
+            await self._make_owner()
+            placed = await self._take_place(request, materials, fingerprint=fingerprint)
+        return placed
 
-    async def _free_owner(self) -> OwnerId | None:
-        taken = [row.owner_id for row in await self._catalogue.reservations() if row.released_at is None]
-        load = Counter(taken)
+    async def _take_place(
+        self, request: CreateRequest, materials: _Materials, *, fingerprint: str
+    ) -> tuple[SandboxSpec, Reservation] | None:
+        """Admit and reserve in one go, so that no two creates count on the same room; None: all owners are full."""
+        async with self._placing:
+            taken = [row for row in await self._catalogue.reservations() if row.released_at is None]
+            usage = Usage(len(taken), sum(row.memory_mib for row in taken))
+            spec = self._admit(request, materials, usage)
+            owner_id = await self._free_owner(taken)
+            if owner_id is None:
+                return None
+            wanted = Reservation(
+                machine_id=self._machine_id,
+                request_id=request.request_id,
+                fingerprint=fingerprint,
+                name=request.name,
+                sandbox_id=new_sandbox_id(self._ports.new_token()),
+                owner_id=owner_id,
+                memory_mib=spec.size.memory_mib,
+                at=self._ports.clock.now(),
+            )
+            return spec, (await self._catalogue.reserve(wanted)).reservation
+
+    async def _free_owner(self, taken: list[Reservation]) -> OwnerId | None:
+        """Return the least loaded owner with a free place."""
+        load = Counter(row.owner_id for row in taken)
         owners = [row.owner_id for row in await self._catalogue.owners()]
         free = [owner_id for owner_id in owners if load[owner_id] < self._capacity]
         return min(free, key=lambda owner_id: load[owner_id], default=None)
@@ -164,7 +202,7 @@ class Placement:
     async def _undo(self, reservation: Reservation) -> None:
         """Destroy what a failed create left, so that its name and memory are free; its journal stays."""
         params = ChangeSandbox(
-            sandbox_id=reservation.sandbox_id, request_id=RequestId(f"{reservation.request_id}-undo")
+            sandbox_id=reservation.sandbox_id, request_id=RequestId(f"undo-{reservation.sandbox_id}")
         )
         try:
             await self._owners.call(reservation.owner_id, "destroy", params, timeout_s=10.0)
@@ -172,3 +210,14 @@ class Placement:
             await self._catalogue.release(reservation.sandbox_id)
         except SandkeeperError as error:
             log.warning("undo_unfinished", sandbox_id=reservation.sandbox_id, code=error.code)
+
+
+def _check_same(known: Reservation, fingerprint: str) -> None:
+    if known.fingerprint != fingerprint:
+        raise AlreadyExists(
+            f"request {known.request_id} was made before with other parameters",
+            code="request_id_conflict",
+            advice="use a new request id for a different request",
+            sandbox_id=known.sandbox_id,
+            request_id=known.request_id,
+        )

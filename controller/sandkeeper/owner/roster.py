@@ -126,14 +126,9 @@ class Roster:
             "sandbox_count": len(self._machines),
         }
 
-    async def wait_for_news(self, *, timeout_s: float) -> None:
-        """Return at the next commit of any sandbox, or when the time is over."""
-        news = self._news
-        try:
-            async with asyncio.timeout(timeout_s):
-                await news.wait()
-        except TimeoutError:
-            return
+    def news(self) -> asyncio.Event:
+        """Return the event of the next commit of any sandbox; take it before reading what there is already."""
+        return self._news
 
     async def audit(self) -> None:
         """Compare all quiet sandboxes with one listing of the engine; those that differ look for themselves."""
@@ -162,6 +157,12 @@ class Roster:
     def forget(self, machine: SandboxMachine) -> None:
         """Drop a machine: destroyed, or its create never became durable."""
         self._machines.pop(machine.record.sandbox_id, None)
+
+    async def drop_unstored(self, machine: SandboxMachine) -> None:
+        """End a machine whose first event the journal refused: there never was such a sandbox."""
+        if machine.record.phase is Phase.CREATED:
+            self.forget(machine)
+            await machine.close()
 
     async def _note_restart(self, record: SandboxRecord) -> None:
         """Tell a sandbox's readers who acts now; a full disk costs the line, not the start."""
@@ -197,3 +198,12 @@ class Roster:
             return
         log.critical("machine_ended", error=repr(error), exc_info=error)
         self._fatal(f"{loop.get_name()} ended with {error!r}")
+
+
+async def wait_for(event: asyncio.Event, *, timeout_s: float) -> None:
+    """Return when the event is set, or when the time is over."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

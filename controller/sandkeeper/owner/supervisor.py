@@ -137,8 +137,12 @@ class Supervisor:
             return
         holder = ProcessLock(lock, ports=self._ports).holder()
         log.warning("process_silent", name=name, pid=holder.pid if holder else None)
-        if holder is not None and await end_process(holder, ports=self._ports):
-            self._strikes.pop(name, None)
+        try:
+            if holder is not None and await end_process(holder, ports=self._ports):
+                self._strikes.pop(name, None)
+        except SandkeeperError as error:
+            # It cannot be ended now; the next silence tries again, and the others must go on being watched.
+            log.error("process_not_ended", name=name, code=error.code, message=error.message)
 
     def _note_idleness(self, sandbox_count: int) -> None:
         limit_s = self._config.idle_exit_s
@@ -146,7 +150,8 @@ class Supervisor:
             self._idle_since_s = None
             return
         now_s = self._ports.clock.monotonic_s()
-        self._idle_since_s = self._idle_since_s or now_s
+        if self._idle_since_s is None:
+            self._idle_since_s = now_s
         if now_s - self._idle_since_s >= limit_s:
             log.info("up_idle", idle_s=limit_s)
             self._stop.set()

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sandkeeper.core.errors import FailedPrecondition, NotFound
-from sandkeeper.core.ids import DEFAULT_TENANT, MachineId, OwnerId, SandboxId, SnapshotId, TenantId
+from sandkeeper.core.ids import DEFAULT_TENANT, MachineId, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.ports import Ports
 from sandkeeper.store import reservations, schema
 from sandkeeper.store.catalogue_entries import (
     CatalogueImage,
+    ImportRow,
     OwnerRow,
     PolicyVersion,
     Reservation,
     Reserved,
+    RetentionRow,
     Tombstone,
     TombstoneState,
 )
@@ -43,6 +45,9 @@ _RAISE = (
 )
 _PUT_TOMBSTONE = f"{upsert(schema.tombstones)} WHERE tombstones.state != '{TombstoneState.DELETED.value}'"
 _TOMBSTONE = "SELECT * FROM tombstones WHERE snapshot_id = :snapshot_id"
+_PUT_RETENTION = upsert(schema.retentions)
+_PUT_IMPORT = upsert(schema.imports)
+_DROP_IMPORT = "DELETE FROM imports WHERE snapshot_id = :snapshot_id"
 _PUT_IMAGE = upsert(schema.images)
 _DROP_IMAGE = "DELETE FROM images WHERE tenant_id = :tenant_id AND name = :name"
 _NEXT_POLICY = "SELECT coalesce(max(version), 0) + 1 FROM policies"
@@ -147,6 +152,19 @@ class Catalogue(CatalogueReader):
             subject=sandbox_id,
         )
 
+    async def forget_released(self, request_id: RequestId, *, tenant_id: TenantId = DEFAULT_TENANT) -> bool:
+        """Forget a create that came to nothing, so that a repeat of its request begins anew; whether it was there.
+
+        One that is not released stays.
+        """
+        wanted = {"tenant_id": tenant_id, "request_id": request_id}
+        return await self._write(
+            lambda connection: reservations.forget_released(connection, wanted),
+            kind="create_forgotten",
+            subject=request_id,
+            tenant_id=tenant_id,
+        )
+
     async def prune_reservations(self, *, before: datetime) -> int:
         """Forget reservations released before that moment; return how many."""
         moment = moment_text(before)
@@ -178,6 +196,53 @@ class Catalogue(CatalogueReader):
 
         return await self._write(
             work, kind=f"snapshot_{state.value}", subject=snapshot_id, tenant_id=tenant_id
+        )
+
+    async def put_retention(
+        self,
+        snapshot_id: SnapshotId,
+        *,
+        keep_s: float | None,
+        expires_at: datetime | None,
+        is_pinned: bool,
+        tenant_id: TenantId = DEFAULT_TENANT,
+    ) -> RetentionRow:
+        """Decide how long a snapshot is kept, in place of what was decided before. Safe to repeat."""
+        retention = RetentionRow(
+            tenant_id=tenant_id,
+            machine_id=self._machine_id,
+            snapshot_id=snapshot_id,
+            keep_s=keep_s,
+            expires_at=expires_at,
+            is_pinned=is_pinned,
+            at=self._clock.now(),
+        )
+        row = to_row(retention)
+
+        def work(connection: sqlite3.Connection) -> RetentionRow:
+            connection.execute(_PUT_RETENTION, row)
+            return retention
+
+        kind = "snapshot_pinned" if is_pinned else "snapshot_renewed"
+        return await self._write(work, kind=kind, subject=snapshot_id, tenant_id=tenant_id)
+
+    async def put_import(self, entry: ImportRow) -> ImportRow:
+        """Store an import, in place of its earlier state. Safe to repeat."""
+        row = to_row(entry)
+
+        def work(connection: sqlite3.Connection) -> ImportRow:
+            connection.execute(_PUT_IMPORT, row)
+            return entry
+
+        kind = "import_done" if entry.is_done else "import_begun"
+        return await self._write(work, kind=kind, subject=entry.snapshot_id, tenant_id=entry.tenant_id)
+
+    async def drop_import(self, snapshot_id: SnapshotId) -> None:
+        """Forget an import that did not come to its end. Safe to repeat."""
+        await self._write(
+            lambda connection: connection.execute(_DROP_IMPORT, {"snapshot_id": snapshot_id}),
+            kind="import_dropped",
+            subject=snapshot_id,
         )
 
     async def put_image(

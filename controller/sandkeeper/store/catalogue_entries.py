@@ -82,6 +82,40 @@ class Tombstone(_Row):
     at: AwareDatetime
 
 
+class RetentionRow(_Row):
+    """What was decided about keeping a snapshot since it was taken.
+
+    Attributes:
+        keep_s: Seconds it is kept after its last use; None means for ever.
+        expires_at: When it may go; None means never.
+        is_pinned: A caller decided it, not a restore.
+    """
+
+    snapshot_id: SnapshotId
+    keep_s: float | None
+    expires_at: AwareDatetime | None
+    is_pinned: bool
+    at: AwareDatetime
+
+
+class ImportRow(_Row):
+    """A snapshot that came from an archive.
+
+    Attributes:
+        request_id: The import's request; a repeat finds the same row.
+        image: Catalogue name it stands on.
+        is_done: Its image is loaded, tagged and durable; before that the snapshot does not exist.
+        document: The snapshot's row, as an owner's file would hold it.
+    """
+
+    snapshot_id: SnapshotId
+    request_id: RequestId
+    image: str
+    is_done: bool
+    document: dict[str, Any]
+    at: AwareDatetime
+
+
 class CatalogueImage(_Row):
     """An image a sandbox may be created from, pinned by the engine's content id."""
 

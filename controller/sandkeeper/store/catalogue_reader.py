@@ -11,7 +11,15 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from sandkeeper.core.ids import DEFAULT_TENANT, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
-from sandkeeper.store.catalogue_entries import CatalogueImage, OwnerRow, PolicyVersion, Reservation, Tombstone
+from sandkeeper.store.catalogue_entries import (
+    CatalogueImage,
+    ImportRow,
+    OwnerRow,
+    PolicyVersion,
+    Reservation,
+    RetentionRow,
+    Tombstone,
+)
 from sandkeeper.store.catalogue_rows import from_row
 from sandkeeper.store.errors import damaged
 from sandkeeper.store.migrations import CATALOGUE_LAYOUT
@@ -28,6 +36,8 @@ _MEMORY = "SELECT coalesce(sum(memory_mib), 0) FROM reservations WHERE released_
 _TOMBSTONES = (
     "SELECT * FROM tombstones WHERE coalesce(:snapshot_id, snapshot_id) = snapshot_id ORDER BY at, rowid"
 )
+_RETENTIONS = "SELECT * FROM retentions WHERE coalesce(:snapshot_id, snapshot_id) = snapshot_id"
+_IMPORTS = "SELECT * FROM imports ORDER BY at, rowid"
 _IMAGES = "SELECT * FROM images WHERE tenant_id = :tenant_id AND coalesce(:name, name) = name ORDER BY name"
 _POLICY = (
     "SELECT * FROM policies WHERE tenant_id = :tenant_id AND coalesce(:version, version) = version"
@@ -96,6 +106,18 @@ class CatalogueReader:
     async def tombstone(self, snapshot_id: SnapshotId) -> Tombstone | None:
         """Return the tombstone of one snapshot, if it has one."""
         return _first(await self._models(_TOMBSTONES, {"snapshot_id": snapshot_id}, model=Tombstone))
+
+    async def retentions(self) -> list[RetentionRow]:
+        """Return what was decided about keeping snapshots since they were taken."""
+        return await self._models(_RETENTIONS, {"snapshot_id": None}, model=RetentionRow)
+
+    async def retention(self, snapshot_id: SnapshotId) -> RetentionRow | None:
+        """Return what was decided about keeping one snapshot."""
+        return _first(await self._models(_RETENTIONS, {"snapshot_id": snapshot_id}, model=RetentionRow))
+
+    async def imports(self) -> list[ImportRow]:
+        """Return all imports, unfinished ones too, oldest first."""
+        return await self._models(_IMPORTS, {}, model=ImportRow)
 
     async def images(self, *, tenant_id: TenantId = DEFAULT_TENANT) -> list[CatalogueImage]:
         """Return the images a tenant may create from, by name."""

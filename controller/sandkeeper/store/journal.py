@@ -35,7 +35,10 @@ _PRUNE_EVENTS = (
     "DELETE FROM events WHERE seq < (SELECT min(seq) FROM events) + :limit AND seq < coalesce("
     "(SELECT seq FROM events WHERE at >= :before ORDER BY seq LIMIT 1), (SELECT max(seq) FROM events))"
 )
-_PRUNE_DESTROYED = "DELETE FROM sandboxes WHERE phase = 'destroyed' AND updated_at < :before"
+_PRUNE_DESTROYED = (
+    "DELETE FROM sandboxes WHERE phase = 'destroyed' AND updated_at < :before"
+    " AND sandbox_id NOT IN (SELECT sandbox_id FROM snapshots)"
+)
 
 
 class OwnerJournal(OwnerReader):
@@ -148,7 +151,7 @@ class OwnerJournal(OwnerReader):
         """Forget the oldest journal lines, and destroyed sandboxes, of before that moment.
 
         Only lines at the beginning go, at most PRUNED_LINES_MAX of them, and never the newest: so seqs have no
-        gaps and are never given twice.
+        gaps and are never given twice. A sandbox that snapshots were taken of stays: they say what it was.
 
         Returns:
             How many lines went; when it is PRUNED_LINES_MAX, call it again.

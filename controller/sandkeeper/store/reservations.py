@@ -21,6 +21,10 @@ _RELEASE = "UPDATE reservations SET released_at = :at WHERE sandbox_id = :sandbo
 _RESIZE = (
     "UPDATE reservations SET memory_mib = :memory_mib WHERE sandbox_id = :sandbox_id AND released_at IS NULL"
 )
+_FORGET_RELEASED = (
+    "DELETE FROM reservations WHERE tenant_id = :tenant_id AND request_id = :request_id"
+    " AND released_at IS NOT NULL"
+)
 _PRUNE = "DELETE FROM reservations WHERE released_at < :before"
 
 
@@ -60,6 +64,11 @@ def resize(connection: sqlite3.Connection, wanted: dict[str, Any]) -> bool:
 def prune(connection: sqlite3.Connection, wanted: dict[str, Any]) -> int:
     """Forget what was released before `before`; return how many."""
     return connection.execute(_PRUNE, wanted).rowcount
+
+
+def forget_released(connection: sqlite3.Connection, wanted: dict[str, Any]) -> bool:
+    """Forget the released reservation of a request; return whether there was one."""
+    return connection.execute(_FORGET_RELEASED, wanted).rowcount == 1
 
 
 def _repeated(kept: Reservation, *, wanted: Reservation) -> Reserved:

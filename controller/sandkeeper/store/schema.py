@@ -7,7 +7,7 @@ looked up. Moments are UTC text of fixed width, so their text order is their tim
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, MetaData, Table, Text, text
+from sqlalchemy import Column, Float, Index, Integer, MetaData, Table, Text, text
 
 OWNER_TABLES = MetaData()
 CATALOGUE_TABLES = MetaData()
@@ -113,6 +113,32 @@ tombstones = Table(
     Column("state", Text, nullable=False),
     Column("at", Text, nullable=False),
 )
+
+retentions = Table(
+    "retentions",
+    CATALOGUE_TABLES,
+    Column("snapshot_id", Text, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("machine_id", Text, nullable=False),
+    Column("keep_s", Float),
+    Column("expires_at", Text),
+    Column("is_pinned", Integer, nullable=False),
+    Column("at", Text, nullable=False),
+)
+
+imports = Table(
+    "imports",
+    CATALOGUE_TABLES,
+    Column("snapshot_id", Text, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("machine_id", Text, nullable=False),
+    Column("request_id", Text, nullable=False, unique=True),
+    Column("image", Text, nullable=False),
+    Column("is_done", Integer, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("at", Text, nullable=False),
+)
+"""Snapshots that came from archives: their rows are in no owner's file."""
 
 images = Table(
     "images",

@@ -192,3 +192,14 @@ async def test_any_process_may_read(catalogue: Catalogue) -> None:
     async with CatalogueReader(catalogue.path) as reader:
         assert [row.owner_id for row in await reader.owners()] == [OWNER]
         assert await reader.by_request(RequestId("r"), tenant_id=DEFAULT_TENANT) is None
+
+
+async def test_a_create_that_came_to_nothing_is_forgotten_once_released(catalogue: Catalogue) -> None:
+    first = reservation(1)
+    await catalogue.reserve(first)
+    assert not await catalogue.forget_released(first.request_id)
+    assert await catalogue.by_request(first.request_id) == first
+    await catalogue.release(first.sandbox_id)
+    assert await catalogue.forget_released(first.request_id)
+    again = reservation(1, sandbox_id=SandboxId("sb9"))
+    assert (await catalogue.reserve(again)).is_new
