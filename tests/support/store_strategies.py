@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from sandkeeper.core import commands, events
+from sandkeeper.core.findings import Finding, SecretScan
 from sandkeeper.core.ids import BirthId, MachineId, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import Evidence, Phase, RequestRef, SandboxRecord
 from sandkeeper.core.sizes import Size
@@ -29,12 +30,21 @@ _size = st.builds(
     name=_name,
     vcpu=st.floats(min_value=0.05, max_value=1024, allow_nan=False),
     memory_mib=st.integers(min_value=16, max_value=16 * 1024 * 1024),
-    pids=st.integers(min_value=96, max_value=65_536),
+    pids=st.integers(min_value=160, max_value=65_536),
 )
 _boot = st.builds(
     BootImage, image_id=_text, base_digest=_text, snapshot_id=_or_none(_text.map(SnapshotId)), depth=_count
 )
 _request = _or_none(st.builds(RequestRef, request_id=_text.map(RequestId), verb=_text, fingerprint=_text))
+_scan = st.builds(
+    SecretScan,
+    mode=st.sampled_from(["off", "warn", "scrub", "refuse"]),
+    findings=st.lists(st.builds(Finding, path=_text, kind=_text), max_size=3).map(tuple),
+    scrubbed=st.lists(_text, max_size=3).map(tuple),
+    file_count=_count,
+    read_bytes=_count,
+    is_complete=st.booleans(),
+)
 _fields: dict[str, st.SearchStrategy[Any]] = {
     "command_id": _text,
     "birth_id": _text,
@@ -59,6 +69,9 @@ _fields: dict[str, st.SearchStrategy[Any]] = {
     "size_bytes": _count,
     "delta_bytes": _count,
     "freeze_ms": _seconds,
+    "is_flattened": st.booleans(),
+    "metadata_cut": _or_none(_text),
+    "secrets": _or_none(_scan),
     "category": _text,
     "code": _text,
     "advice": _text,

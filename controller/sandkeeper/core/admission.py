@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandkeeper.core.errors import InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
+from sandkeeper.core.findings import SecretsMode
 from sandkeeper.core.ids import Name, RequestId, SnapshotId
 from sandkeeper.core.record import SnapshotRecord
 from sandkeeper.core.sizes import NAMED_SIZES, Size
@@ -37,6 +38,9 @@ class Policy(BaseModel):
         max_lifetime_s: Longest lifetime; None allows endless ones.
         max_snapshot_bytes: Largest writable layer a snapshot may hold, apparent size.
         snapshot_keep_s: How long a snapshot is kept unless it is restored or the caller says otherwise.
+        snapshot_secrets: What a snapshot does about files that seem to hold credentials.
+        flatten_at_depth: Layers above the catalogue image at which a snapshot is made into one layer; engines
+            take about 128, those of the catalogue image included.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +56,8 @@ class Policy(BaseModel):
     max_lifetime_s: float | None = None
     max_snapshot_bytes: int = 10 * 1024**3
     snapshot_keep_s: float = 30 * 86_400.0
+    snapshot_secrets: SecretsMode = "warn"
+    flatten_at_depth: Annotated[int, Field(ge=2, le=110)] = 100
 
 
 class CreateRequest(BaseModel):

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandkeeper.core.findings import SecretScan
 from sandkeeper.core.ids import CommandId, SnapshotId
 from sandkeeper.core.record import RequestRef
 from sandkeeper.core.sizes import Size
@@ -129,6 +130,9 @@ class SnapshotCommitted(_Reply):
     size_bytes: int
     delta_bytes: int
     freeze_ms: float
+    is_flattened: bool = False
+    metadata_cut: str | None = None
+    secrets: SecretScan | None = None
 
 
 class SnapshotFailed(_Reply):

@@ -66,6 +66,16 @@ def pending_image_tag(installation_id: InstallationId, pending: CommandId) -> st
     return f"sandkeeper-{installation_id}:pending-{pending}"
 
 
+def flat_image_tag(installation_id: InstallationId, pending: CommandId) -> str:
+    """Return the image reference a commit command flattens to: given up with the command."""
+    return f"sandkeeper-{installation_id}:{flat_name(pending)}"
+
+
+def flat_name(pending: CommandId) -> str:
+    """Return the name of the container a commit command flattens through; it is never started."""
+    return f"flat-{pending}"
+
+
 def snapshot_image_tag(installation_id: InstallationId, snapshot_id: SnapshotId) -> str:
     """Return the image reference that keeps a committed snapshot alive at the engine."""
     return f"sandkeeper-{installation_id}:{snapshot_id}"

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 from sandkeeper.core.commands import Command
+from sandkeeper.core.findings import SecretScan
 from sandkeeper.core.ids import BirthId, MachineId, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.spec import BootImage, SandboxSpec
 
@@ -104,7 +105,11 @@ class SnapshotRecord(BaseModel):
         freeze_ms: How long processes stood still.
         ledger_position: Watermark in the side-effect ledger at the freeze.
         created_at: When it was committed.
-        expires_at: When it may be pruned; None means never.
+        expires_at: When it may be pruned, as it was decided when it was taken; None means never.
+        is_automatic: A stop made it by itself: only the newest few of a sandbox are kept.
+        is_flattened: Its layers were made into one.
+        metadata_cut: Why user attributes and nanosecond times are not all in it; None when they are.
+        secrets: What the scan for credentials found; None when there was none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -123,6 +128,10 @@ class SnapshotRecord(BaseModel):
     ledger_position: int = 0
     created_at: datetime
     expires_at: datetime | None = None
+    is_automatic: bool = False
+    is_flattened: bool = False
+    metadata_cut: str | None = None
+    secrets: SecretScan | None = None
 
 
 class SandboxRecord(BaseModel):

@@ -34,6 +34,7 @@ LONG_LIVED_S = 60.0
 MAX_BACKOFF_S = 30.0
 ENGINE_GONE = "engine_unavailable"
 """A launch that failed for this reason is answered at once: its removal has to wait for the engine."""
+_LOST_IMAGES = ("image_missing", "snapshot_missing")
 
 
 def started(record: SandboxRecord, event: ev.RuntimeStarted, stamp: Stamp) -> Move:
@@ -105,7 +106,7 @@ def snapshot_committed(record: SandboxRecord, event: ev.SnapshotCommitted, stamp
             image_id=event.image_id,
             base_digest=record.spec.boot.base_digest,
             snapshot_id=pending.snapshot_id,
-            depth=parent.depth + 1,
+            depth=1 if event.is_flattened else parent.depth + 1,
         ),
         parent=parent.snapshot_id,
         size_bytes=event.size_bytes,
@@ -113,6 +114,10 @@ def snapshot_committed(record: SandboxRecord, event: ev.SnapshotCommitted, stamp
         freeze_ms=event.freeze_ms,
         created_at=stamp.at,
         expires_at=None if pending.keep_s is None else stamp.at + timedelta(seconds=pending.keep_s),
+        is_automatic=record.return_to is Phase.STOPPING,
+        is_flattened=event.is_flattened,
+        metadata_cut=event.metadata_cut,
+        secrets=event.secrets,
     )
     changes: dict[str, Any] = {"boot": taken.boot, "last_snapshot_at": stamp.at, "return_to": None}
     kept = changed(record, **changes)
@@ -240,7 +245,8 @@ def _launch_error(record: SandboxRecord) -> SandkeeperError:
     details: dict[str, Any] = {"generation": record.generation}
     if evidence is not None:
         details |= {"exit_code": evidence.exit_code, "output_tail": evidence.output_tail}
-    return Aborted(
+    kind = DataLoss if reason in _LOST_IMAGES else Aborted
+    return kind(
         evidence.message if evidence else "the launch failed",
         code=reason,
         advice="see details.output_tail and the sandbox's events; start it again, or destroy it",

@@ -10,9 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from sandkeeper.core.findings import SecretScan
 from sandkeeper.core.ids import BirthId, OwnerId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import Ailment, Evidence, Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.core.sizes import Size
+from sandkeeper.core.snapshots import Retention, SnapshotState
 from sandkeeper.core.spec import OnLost
 
 
@@ -61,7 +63,15 @@ class SandboxView(_View):
 
 
 class SnapshotView(_View):
-    """A snapshot as the SDK names its parts; sizes in bytes, `freeze_ms` in milliseconds."""
+    """A snapshot as the SDK names its parts; sizes in bytes, `freeze_ms` in milliseconds.
+
+    Attributes:
+        state: `valid`, `expired` (it may go any time), `missing` (its image is gone) or `unknown`.
+        expires_at: When it may be pruned unless it is used before; None means never.
+        is_automatic: A stop made it by itself.
+        metadata_cut: Why user attributes and nanosecond times are not all in it; None when they are.
+        secrets: What the scan for credentials found; None when there was none.
+    """
 
     id: SnapshotId
     name: str | None
@@ -76,6 +86,11 @@ class SnapshotView(_View):
     freeze_ms: float
     created_at: datetime
     expires_at: datetime | None
+    state: str = SnapshotState.VALID.value
+    is_automatic: bool = False
+    is_flattened: bool = False
+    metadata_cut: str | None = None
+    secrets: SecretScan | None = None
 
 
 class Lease(_View):
@@ -135,8 +150,13 @@ def sandbox_view(record: SandboxRecord) -> SandboxView:
     )
 
 
-def snapshot_view(snapshot: SnapshotRecord) -> SnapshotView:
-    """Return the public view of a snapshot."""
+def snapshot_view(
+    snapshot: SnapshotRecord,
+    *,
+    retention: Retention | None = None,
+    state: SnapshotState = SnapshotState.VALID,
+) -> SnapshotView:
+    """Return the public view of a snapshot; a retention given is the one in force."""
     return SnapshotView(
         id=snapshot.snapshot_id,
         name=snapshot.name,
@@ -150,5 +170,10 @@ def snapshot_view(snapshot: SnapshotRecord) -> SnapshotView:
         ledger_position=snapshot.ledger_position,
         freeze_ms=snapshot.freeze_ms,
         created_at=snapshot.created_at,
-        expires_at=snapshot.expires_at,
+        expires_at=snapshot.expires_at if retention is None else retention.expires_at,
+        state=state.value,
+        is_automatic=snapshot.is_automatic,
+        is_flattened=snapshot.is_flattened,
+        metadata_cut=snapshot.metadata_cut,
+        secrets=snapshot.secrets,
     )
