@@ -62,6 +62,7 @@ func newBox(config boxConfig) (*box, error) {
 		quiet:     make(chan struct{}),
 	}
 	b.runs = newRunTable(b.workEnded)
+	b.reaper.onOrphan = b.runs.orphanEnded
 	return b, nil
 }
 

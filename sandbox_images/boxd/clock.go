@@ -42,13 +42,32 @@ func (c *tickClock) after(wait time.Duration, fire func()) *deadline {
 		c.running, c.lastTick = true, c.now()
 		go c.run()
 	}
-	d := &deadline{clock: c, due: c.active + c.now().Sub(c.lastTick) + wait, fire: fire}
+	d := &deadline{clock: c, due: c.timeLocked() + wait, fire: fire}
 	c.pending[d] = struct{}{}
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 	return d
+}
+
+// time is the counted time. Without a pending deadline nothing is counted and it stands still.
+func (c *tickClock) time() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.timeLocked()
+}
+
+// timeLocked takes a gap that the next tick will call a freeze for one tick, as that tick will.
+func (c *tickClock) timeLocked() time.Duration {
+	if !c.running {
+		return c.active
+	}
+	gap := c.now().Sub(c.lastTick)
+	if gap > tickLength+freezeAfter {
+		gap = tickLength
+	}
+	return c.active + gap
 }
 
 // stop cancels; it is safe on nil and on a deadline that has fired.

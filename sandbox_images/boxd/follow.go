@@ -19,7 +19,7 @@ type follower struct {
 	attached       bool
 	endsAtDeadline bool // envd: a passed Connect deadline is an error of the stream
 	keepalive      time.Duration
-	places         [2]place
+	places         []place
 }
 
 // place is where the reader is in one stream, and how many more bytes it wants.
@@ -39,8 +39,14 @@ func newFollower(r *run, extra *startExtra, request *http.Request) *follower {
 	if s, err := strconv.Atoi(request.Header.Get("Keepalive-Ping-Interval")); err == nil && s > 0 && s < 86400 {
 		f.keepalive = time.Duration(s) * time.Second
 	}
-	f.places[0] = place{name: "stdout", from: r.stdout, offset: extra.StdoutOffset, left: limit}
-	f.places[1] = place{name: "stderr", from: r.stderr, offset: extra.StderrOffset, left: limit}
+	if r.pty != nil {
+		f.places = []place{{name: "pty", from: r.pty, offset: extra.PtyOffset, left: limit}}
+		return f
+	}
+	f.places = []place{
+		{name: "stdout", from: r.stdout, offset: extra.StdoutOffset, left: limit},
+		{name: "stderr", from: r.stderr, offset: extra.StderrOffset, left: limit},
+	}
 	return f
 }
 
@@ -147,9 +153,18 @@ func (f *follower) endEvent() event {
 	if r.exitCode != 0 {
 		end["error"] = r.status
 	}
-	end["sandkeeper"] = event{
-		"outcome": r.outcome, "signal": r.signal, "oomKilled": r.oomKilled, "durationMs": r.durationMs,
-		"stdoutBytes": f.run.stdout.size(), "stderrBytes": f.run.stderr.size(), "notStopped": notStopped,
+	ours := event{
+		"outcome": r.outcome, "signal": r.signal, "oomKilled": r.oomKilled, "oomKills": r.oomKills,
+		"durationMs": r.durationMs, "stdoutBytes": f.run.stdout.size(), "stderrBytes": f.run.stderr.size(),
+		"notStopped": notStopped,
+		"rusage":     event{"userMs": r.userMs, "systemMs": r.systemMs, "maxRssBytes": r.maxRSS},
 	}
+	if r.reason != "" {
+		ours["reason"] = r.reason
+	}
+	if f.run.pty != nil {
+		ours["ptyBytes"] = f.run.pty.size()
+	}
+	end["sandkeeper"] = ours
 	return event{"event": event{"end": end}}
 }

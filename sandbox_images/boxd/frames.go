@@ -4,6 +4,7 @@ package main
 // Source: the Connect protocol, streaming RPCs.
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -24,26 +25,45 @@ func readRequestFrame(r *http.Request, into any) *fault {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		return readJSON(r, maxFrameBytes, into)
 	}
-	var head [5]byte
-	if _, err := io.ReadFull(r.Body, head[:]); err != nil {
-		return faultf("invalid_argument", "bad_frame", "the request has no frame: %v", err)
+	flag, text, f := readEnvelope(r.Body)
+	if f != nil {
+		return f
 	}
-	length := binary.BigEndian.Uint32(head[1:])
-	if head[0] != flagMessage || length > maxFrameBytes {
-		return faultf("invalid_argument", "bad_frame", "frame with flag %d and %d bytes", head[0], length)
-	}
-	text := make([]byte, length)
-	if _, err := io.ReadFull(r.Body, text); err != nil {
-		return faultf("invalid_argument", "bad_frame", "the frame is cut: %v", err)
+	if text == nil || flag != flagMessage {
+		return faultf("invalid_argument", "bad_frame", "the request has no frame")
 	}
 	// The server watches for a lost client only once it has seen the end of the body.
 	if _, err := io.Copy(io.Discard, io.LimitReader(r.Body, maxFrameBytes)); err != nil {
 		return faultf("invalid_argument", "bad_frame", "the request does not end: %v", err)
 	}
+	return decodeFrame(text, into)
+}
+
+func decodeFrame(text []byte, into any) *fault {
 	if err := json.Unmarshal(text, into); err != nil {
 		return faultf("invalid_argument", "bad_request", "unreadable JSON: %v", err)
 	}
 	return nil
+}
+
+// readEnvelope reads one frame; no text and no fault is the end of the body. It takes memory for a frame only as its
+// bytes arrive, so that a false length costs nothing.
+func readEnvelope(body io.Reader) (flag byte, text []byte, f *fault) {
+	var head [5]byte
+	if _, err := io.ReadFull(body, head[:]); err == io.EOF {
+		return 0, nil, nil
+	} else if err != nil {
+		return 0, nil, faultf("invalid_argument", "bad_frame", "the frame is cut: %v", err)
+	}
+	length := binary.BigEndian.Uint32(head[1:])
+	if head[0] != flagMessage && head[0] != flagEnd || length > maxFrameBytes {
+		return 0, nil, faultf("invalid_argument", "bad_frame", "frame with flag %d and %d bytes", head[0], length)
+	}
+	var content bytes.Buffer
+	if n, err := io.Copy(&content, io.LimitReader(body, int64(length))); err != nil || n < int64(length) {
+		return 0, nil, faultf("invalid_argument", "bad_frame", "the frame is cut: %d of %d bytes (%v)", n, length, err)
+	}
+	return head[0], append([]byte{}, content.Bytes()...), nil
 }
 
 // frameWriter collects frames and sends them together on flush.

@@ -21,13 +21,15 @@ const (
 
 // launchPlan is what a run is started with.
 type launchPlan struct {
-	config    processConfig
-	tag       string
-	user      string // empty: the default of go
-	stdinMode string // none, data, stream
-	stdinData []byte
-	timeoutMs int64
-	detached  bool
+	config     processConfig
+	tag        string
+	user       string // empty: the default of go
+	stdinMode  string // none, data, stream
+	stdinData  []byte
+	pty        *ptyRequest
+	limits     runLimits
+	detached   bool
+	keepsAwake bool
 }
 
 // launch starts the process of a claimed run.
@@ -46,8 +48,16 @@ func (b *box) startProcess(r *run, plan *launchPlan) *fault {
 	if f != nil {
 		return f
 	}
-	r.generation, r.config, r.tag, r.detached = generation, plan.config, plan.tag, plan.detached
+	r.generation, r.config, r.tag = generation, plan.config, plan.tag
+	r.detached, r.keepsAwake = plan.detached, plan.keepsAwake
+	r.limiter = newLimiter(b.clock, plan.limits, r.cpuUsed, r.expire)
+	if plan.limits.cpu > 0 {
+		b.runs.meterRun(r)
+	}
 	env := b.environment(who, s.env, plan.config.Envs, r.id)
+	if _, isSet := env["TERM"]; !isSet && plan.pty != nil {
+		env["TERM"] = terminalType
+	}
 	b.blocking.spawn.do(func() { f = b.fork(r, plan, who, s, env) })
 	if f != nil {
 		return f
@@ -58,16 +68,7 @@ func (b *box) startProcess(r *run, plan *launchPlan) *fault {
 	if plan.stdinMode == "data" {
 		go r.stdin.feed(plan.stdinData)
 	}
-	if plan.timeoutMs > 0 {
-		timeout := b.clock.after(time.Duration(plan.timeoutMs)*time.Millisecond, r.expire)
-		r.mu.Lock()
-		r.timeout = timeout
-		isLate := r.finished
-		r.mu.Unlock()
-		if isLate {
-			timeout.stop()
-		}
-	}
+	r.limiter.begin()
 	return nil
 }
 
@@ -81,20 +82,27 @@ func (b *box) fork(r *run, plan *launchPlan, who account, s settings, env enviro
 	if f != nil {
 		return f
 	}
-	files, closeAll, f := b.openStreams(r, plan.stdinMode)
+	open := func() ([]uintptr, func(bool), *fault) { return b.openStreams(r, plan.stdinMode) }
+	if plan.pty != nil {
+		open = func() ([]uintptr, func(bool), *fault) { return openTerminal(r, plan.pty.Size, who) }
+	}
+	files, closeAll, f := open()
 	if f != nil {
 		return f
 	}
 	attr := &syscall.ProcAttr{Dir: cwd, Env: env.list(), Files: files, Sys: &syscall.SysProcAttr{}}
-	if plan.detached {
+	switch {
+	case plan.pty != nil:
+		attr.Sys.Setsid, attr.Sys.Setctty = true, true // its standard input is its terminal
+	case plan.detached:
 		attr.Sys.Setsid = true
-	} else {
+	default:
 		attr.Sys.Setpgid = true
 	}
 	if who.uid != uint32(os.Geteuid()) || who.gid != uint32(os.Getegid()) {
 		attr.Sys.Credential = &syscall.Credential{Uid: who.uid, Gid: who.gid, Groups: who.groups}
 	}
-	r.oomBefore = b.oom.count()
+	r.oomBefore = b.oom.mark()
 	r.startedAt = time.Now()
 	argv := append([]string{plan.config.Cmd}, plan.config.Args...)
 	pid, err := b.reaper.spawn(program, argv, attr, func(pid int) { r.pid = pid }, r.processExited)
@@ -135,11 +143,30 @@ func (b *box) openStreams(r *run, stdinMode string) (files []uintptr, closeAll f
 			closeAll(true)
 			return nil, nil, pipeFault(err)
 		}
-		r.pumps = append(r.pumps, &pump{file: reading, into: into, changed: r.wakeReaders, drained: r.streamDrained})
+		r.pumps = append(r.pumps, &pump{file: reading, into: into, changed: r.outputCame, drained: r.streamDrained})
 		files = append(files, uintptr(writing))
 		theirs, ours = append(theirs, writing), append(ours, reading)
 	}
 	return files, closeAll, nil
+}
+
+// openTerminal is openStreams for a run on a terminal.
+func openTerminal(r *run, size windowSize, who account) (files []uintptr, closeAll func(failed bool), f *fault) {
+	made, theirs, err := newTerminal(size, who)
+	if err != nil {
+		return nil, nil, faultf("resource_exhausted", "terminals_exhausted", "no terminal for the process: %v", err)
+	}
+	r.pty, r.terminal, r.undrained = r.newOutput(), made, 1
+	r.pumps = []*pump{{
+		file: made.file, into: r.pty, isTerminal: true, changed: r.outputCame, drained: r.streamDrained,
+	}}
+	fd := uintptr(theirs)
+	return []uintptr{fd, fd, fd}, func(failed bool) {
+		syscall.Close(theirs)
+		if failed {
+			made.file.Close()
+		}
+	}, nil
 }
 
 type environment map[string]string

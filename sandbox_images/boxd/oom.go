@@ -7,9 +7,18 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"sync"
 )
 
-type oomCounter struct{ file *os.File }
+type oomCounter struct {
+	file *os.File
+
+	mu      sync.Mutex
+	claimed int64 // kills that are known to have ended the process of a run
+}
+
+// oomMark is where the count stood at a moment.
+type oomMark struct{ count, claimed int64 }
 
 // newOOMCounter opens the count once; without a readable one it is always 0.
 func newOOMCounter() *oomCounter {
@@ -19,6 +28,24 @@ func newOOMCounter() *oomCounter {
 		}
 	}
 	return &oomCounter{}
+}
+
+func (c *oomCounter) mark() oomMark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return oomMark{count: c.count(), claimed: c.claimed}
+}
+
+// since is how many processes the kernel has killed since the mark that did not end another run's own process. A kill
+// of a child is told to every run that was going: the kernel does not say whose child it was.
+func (c *oomCounter) since(before oomMark, hasDiedOfKill bool) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kills := max(c.count()-before.count-(c.claimed-before.claimed), 0)
+	if hasDiedOfKill && kills > 0 {
+		c.claimed++
+	}
+	return kills
 }
 
 func (c *oomCounter) count() int64 {

@@ -22,7 +22,9 @@ func (b *box) serveProcessList(w http.ResponseWriter, _ *http.Request) {
 		default:
 			continue
 		}
-		item := event{"config": r.config, "pid": r.pid, "sandkeeper": event{"runId": r.id, "detached": r.detached}}
+		item := event{"config": r.config, "pid": r.pid, "sandkeeper": event{
+			"runId": r.id, "detached": r.detached, "keepsAwake": r.keepsAwake, "pty": r.terminal != nil,
+		}}
 		if r.tag != "" {
 			item["tag"] = r.tag
 		}
@@ -91,24 +93,15 @@ func signalOf(value any) (syscall.Signal, *fault) {
 }
 
 type inputRequest struct {
-	Process selector `json:"process"`
-	Input   struct {
-		Stdin []byte `json:"stdin"`
-		Pty   []byte `json:"pty"`
-	} `json:"input"`
+	Process selector  `json:"process"`
+	Input   inputData `json:"input"`
 }
 
 func (b *box) serveSendInput(w http.ResponseWriter, r *http.Request) {
 	var request inputRequest
 	found, f := b.readSelected(r, &request, &request.Process)
-	if f == nil && request.Input.Pty != nil {
-		f = faultf("failed_precondition", "no_terminal", "process %d has no terminal", found.pid)
-	}
-	if f == nil && found.stdin == nil {
-		f = faultf("failed_precondition", "stdin_closed", "process %d was started without standard input", found.pid)
-	}
 	if f == nil {
-		_, f = found.stdin.write(r.Context(), request.Input.Stdin)
+		f = request.Input.write(r.Context(), found)
 	}
 	if f != nil {
 		writeFault(w, f)
@@ -122,6 +115,10 @@ func (b *box) serveCloseStdin(w http.ResponseWriter, r *http.Request) {
 	found, f := b.readSelected(r, &request, &request.Process)
 	if f != nil {
 		writeFault(w, f)
+		return
+	}
+	if found.terminal != nil {
+		writeFault(w, faultf("failed_precondition", "has_terminal", "a terminal is not closed: send it an end of file, \\x04"))
 		return
 	}
 	if found.stdin != nil {

@@ -19,6 +19,7 @@ type process struct {
 	pid, parent, group int
 	state              byte
 	startTicks         int64 // since boot, in clock ticks
+	cpuTicks           int64 // used by it and by the children it waited for
 }
 
 func (p process) isGone() bool { return p.state == 'Z' || p.state == 'X' }
@@ -69,7 +70,15 @@ func parseStat(pid int, text []byte) (process, bool) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return process{}, false
 	}
-	return process{pid: pid, parent: parent, group: group, state: fields[0][0], startTicks: start}, true
+	var cpu int64
+	for _, field := range fields[11:15] { // utime stime cutime cstime
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return process{}, false
+		}
+		cpu += ticks
+	}
+	return process{pid: pid, parent: parent, group: group, state: fields[0][0], startTicks: start, cpuTicks: cpu}, true
 }
 
 // runIDOf reads the run id from a process's environment, as the user of that process: without SYS_PTRACE the kernel

@@ -13,15 +13,19 @@ import (
 	"unsafe"
 )
 
-const pumpBuffer = 64 << 10
+const (
+	pumpBuffer  = 64 << 10
+	terminalLag = 50 * time.Millisecond
+)
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
 
 type pump struct {
-	file    *os.File // the reading end, non-blocking
-	into    *output
-	changed func() // new bytes are there
-	drained func() // all that the process wrote is there; called once
+	file       *os.File // the reading end, non-blocking
+	isTerminal bool     // its bytes come a moment after they were written
+	into       *output
+	changed    func() // new bytes are there
+	drained    func() // all that the process wrote is there; called once
 }
 
 // newPipe returns a non-blocking reading end for us and a blocking writing end for the child.
@@ -56,6 +60,13 @@ func (p *pump) run() {
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
+			if p.isTerminal { // it has had its moment
+				drained()
+				if p.file.SetReadDeadline(time.Time{}) != nil {
+					return
+				}
+				continue
+			}
 			ended := false
 			if err := conn.Control(func(fd uintptr) { ended = p.takeWaiting(int(fd)) }); err != nil || ended {
 				return
@@ -70,9 +81,14 @@ func (p *pump) run() {
 	}
 }
 
-// exited tells the pump that the process has ended: all its bytes are in the pipe.
+// exited tells the pump that the process has ended: all its bytes are in the pipe. A terminal ends by itself when
+// nobody else has it open.
 func (p *pump) exited() {
-	if err := p.file.SetReadDeadline(time.Unix(1, 0)); errors.Is(err, os.ErrNoDeadline) {
+	end := time.Unix(1, 0)
+	if p.isTerminal {
+		end = time.Now().Add(terminalLag)
+	}
+	if err := p.file.SetReadDeadline(end); errors.Is(err, os.ErrNoDeadline) {
 		report("an output pipe takes no deadline: %v", err)
 	} // any other error means that the pump has ended by itself
 }

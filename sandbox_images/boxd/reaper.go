@@ -10,21 +10,27 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 const shutdownWait = 5 * time.Second
 
 type reaper struct {
 	mu   sync.Mutex
-	live map[int]func(syscall.WaitStatus)
+	live map[int]exitHook
+
+	onOrphan func(pid, group int, usage *syscall.Rusage) // may not block; nil: orphans are nobody's
 }
 
-func newReaper() *reaper { return &reaper{live: map[int]func(syscall.WaitStatus){}} }
+// exitHook learns how a process ended and what it and the children it waited for have used.
+type exitHook func(syscall.WaitStatus, *syscall.Rusage)
+
+func newReaper() *reaper { return &reaper{live: map[int]exitHook{}} }
 
 // spawn starts a process. onStart is called before the exit can be seen; onExit once, from the reaper's goroutine.
 // Neither may block.
 func (r *reaper) spawn(
-	path string, argv []string, attr *syscall.ProcAttr, onStart func(pid int), onExit func(syscall.WaitStatus),
+	path string, argv []string, attr *syscall.ProcAttr, onStart func(pid int), onExit exitHook,
 ) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,22 +70,46 @@ func (r *reaper) watch() {
 func (r *reaper) sweep() (anyLeft bool) {
 	for {
 		r.mu.Lock()
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if err == syscall.EINTR {
-			r.mu.Unlock()
-			continue
-		}
-		if err != nil || pid <= 0 {
+		pid, group, err := nextEnded()
+		if err != nil || pid == 0 {
 			r.mu.Unlock()
 			return err == nil
 		}
+		var status syscall.WaitStatus
+		var usage syscall.Rusage
+		_, err = syscall.Wait4(pid, &status, syscall.WNOHANG, &usage)
 		onExit := r.live[pid]
-		delete(r.live, pid)
+		delete(r.live, pid) // from here on the number may be another's
 		r.mu.Unlock()
-		if onExit != nil {
-			onExit(status)
+		switch {
+		case err != nil:
+			report("the status of process %d is lost: %v", pid, err)
+		case onExit != nil:
+			onExit(status, &usage)
+		case r.onOrphan != nil:
+			r.onOrphan(pid, group, &usage)
 		}
+	}
+}
+
+// nextEnded names a child that can be reaped, and its group, which is not to be known afterwards. 0 means none yet.
+func nextEnded() (pid, group int, err error) {
+	var found [16]uint64 // siginfo_t; on 64 bits the process number is its fifth word of 32
+	const pAll, wExited, wNoWait = 0, 4, 0x01000000
+	for {
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pAll, 0, uintptr(unsafe.Pointer(&found[0])),
+			wExited|syscall.WNOHANG|wNoWait, 0, 0)
+		if errno == syscall.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return 0, 0, errno
+		}
+		pid = int(uint32(found[2]))
+		if pid != 0 {
+			group, err = syscall.Getpgid(pid)
+		}
+		return pid, group, err
 	}
 }
 

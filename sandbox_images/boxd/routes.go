@@ -33,12 +33,14 @@ func (b *box) routes() http.Handler {
 		"HEAD /files":                   {serve: b.serveFileRead},
 		"POST /files":                   {serve: b.serveFileWrite, newWork: true},
 
-		"POST " + processPrefix + "Start":      {serve: b.serveStart}, // admits by itself: an attach is not new work
-		"POST " + processPrefix + "Connect":    {serve: b.serveConnect},
-		"POST " + processPrefix + "List":       {serve: b.serveProcessList},
-		"POST " + processPrefix + "SendSignal": {serve: b.serveSendSignal},
-		"POST " + processPrefix + "SendInput":  {serve: b.serveSendInput},
-		"POST " + processPrefix + "CloseStdin": {serve: b.serveCloseStdin},
+		"POST " + processPrefix + "Start":       {serve: b.serveStart}, // admits by itself: an attach is not new work
+		"POST " + processPrefix + "Connect":     {serve: b.serveConnect},
+		"POST " + processPrefix + "List":        {serve: b.serveProcessList},
+		"POST " + processPrefix + "SendSignal":  {serve: b.serveSendSignal},
+		"POST " + processPrefix + "SendInput":   {serve: b.serveSendInput},
+		"POST " + processPrefix + "CloseStdin":  {serve: b.serveCloseStdin},
+		"POST " + processPrefix + "Update":      {serve: b.serveUpdate},
+		"POST " + processPrefix + "StreamInput": {serve: b.serveStreamInput},
 
 		"POST " + filesystemPrefix + "Stat":    {serve: b.serveStat},
 		"POST " + filesystemPrefix + "ListDir": {serve: b.serveListDir},
@@ -47,7 +49,7 @@ func (b *box) routes() http.Handler {
 		"POST " + filesystemPrefix + "Remove":  {serve: b.serveRemove, newWork: true},
 	}
 	for _, name := range []string{
-		processPrefix + "Update", processPrefix + "StreamInput", filesystemPrefix + "CreateWatcher",
+		filesystemPrefix + "CreateWatcher",
 		filesystemPrefix + "GetWatcherEvents", filesystemPrefix + "RemoveWatcher", filesystemPrefix + "WatchDir",
 	} {
 		table["POST "+name] = route{serve: serveUnimplemented}

@@ -26,11 +26,16 @@ type run struct {
 	detached   bool
 	box        *box
 	startedAt  time.Time
-	oomBefore  int64
+	keepsAwake bool // while it goes, the box counts as in use
+	oomBefore  oomMark
 	stdin      *stdinPipe // nil: the process has /dev/null
 	stdout     *output
 	stderr     *output
+	terminal   *terminal // nil: the process has pipes
+	pty        *output   // what the terminal shows
 	pumps      []*pump
+	limiter    *limiter
+	meter      cpuMeter
 
 	launched chan struct{} // closed when pid or refusal is known
 	pid      int
@@ -42,9 +47,9 @@ type run struct {
 	exitedAt   time.Time
 	undrained  int
 	killers    int
-	timedOut   bool
+	reason     string // which limit ended it
 	notStopped []int
-	timeout    *deadline
+	usage      syscall.Rusage
 	readers    map[chan struct{}]struct{}
 	finished   bool
 	done       chan struct{}
@@ -57,8 +62,13 @@ type result struct {
 	isExited   bool
 	status     string
 	outcome    string
+	reason     string
 	signal     int
 	oomKilled  bool
+	oomKills   int64
+	userMs     int64
+	systemMs   int64
+	maxRSS     int64 // bytes
 	durationMs int64
 	notStopped []int
 }
@@ -68,9 +78,26 @@ func newRun(id string, b *box) *run {
 		id: id, box: b, undrained: 2,
 		launched: make(chan struct{}), done: make(chan struct{}),
 	}
-	spillTo := func() *spill { return openSpill(b.blocking.spill, "/", "/tmp") }
-	r.stdout, r.stderr = newOutput(spillTo), newOutput(spillTo)
+	r.stdout, r.stderr = r.newOutput(), r.newOutput()
 	return r
+}
+
+func (r *run) newOutput() *output {
+	return newOutput(func() *spill { return openSpill(r.box.blocking.spill, "/", "/tmp") })
+}
+
+// outputs are the streams that may hold something.
+func (r *run) outputs() []*output {
+	if r.pty != nil {
+		return []*output{r.pty}
+	}
+	return []*output{r.stdout, r.stderr}
+}
+
+// outputCame is called by the pumps.
+func (r *run) outputCame() {
+	r.limiter.heard()
+	r.wakeReaders()
 }
 
 // follow registers a reader; its channel gets a token whenever there may be something new.
@@ -104,9 +131,9 @@ func (r *run) wakeReaders() {
 }
 
 // processExited is called by the reaper.
-func (r *run) processExited(status syscall.WaitStatus) {
+func (r *run) processExited(status syscall.WaitStatus, usage *syscall.Rusage) {
 	r.mu.Lock()
-	r.exited, r.status, r.exitedAt = true, status, time.Now()
+	r.exited, r.status, r.exitedAt, r.usage = true, status, time.Now(), *usage
 	pumps := r.pumps
 	r.mu.Unlock()
 	for _, p := range pumps {
@@ -134,11 +161,12 @@ func (r *run) finishIfOver(force bool) {
 		return
 	}
 	r.finished = true
-	r.timeout.stop()
-	r.stdout.freeze()
-	r.stderr.freeze()
+	r.limiter.stop()
+	for _, o := range r.outputs() {
+		o.freeze()
+	}
 	r.result = r.makeResult()
-	r.pumps, r.timeout = nil, nil // an ended run is kept for long
+	r.pumps, r.meter.seen = nil, nil // an ended run is kept for long
 	r.mu.Unlock()
 	r.box.runs.ended(r)
 	close(r.done)
@@ -156,12 +184,14 @@ func (r *run) makeResult() result {
 		made.exitCode, made.isExited = r.status.ExitStatus(), true
 		made.status = fmt.Sprintf("exit status %d", made.exitCode)
 	}
-	if r.timedOut {
-		made.outcome = "timeout"
+	if r.reason != "" {
+		made.outcome, made.reason = "timeout", r.reason
 	}
-	if made.signal == int(syscall.SIGKILL) || made.exitCode == 128+int(syscall.SIGKILL) {
-		made.oomKilled = r.box.oom.count() > r.oomBefore
-	}
+	hasDiedOfKill := made.signal == int(syscall.SIGKILL) || made.exitCode == 128+int(syscall.SIGKILL)
+	made.oomKills = r.box.oom.since(r.oomBefore, hasDiedOfKill)
+	made.oomKilled = made.oomKills > 0
+	made.userMs, made.systemMs = r.usage.Utime.Nano()/1e6, r.usage.Stime.Nano()/1e6
+	made.maxRSS = r.usage.Maxrss << 10
 	made.durationMs = r.exitedAt.Sub(r.startedAt).Milliseconds()
 	return made
 }
@@ -181,14 +211,14 @@ func (r *run) killTree() []int {
 	return left
 }
 
-// expire is the timeout of the run.
-func (r *run) expire() {
+// expire ends the run because a limit was reached.
+func (r *run) expire(reason string) {
 	r.mu.Lock()
-	if r.exited {
+	if r.exited || r.reason != "" {
 		r.mu.Unlock()
 		return
 	}
-	r.timedOut = true
+	r.reason = reason
 	r.mu.Unlock()
 	if left := r.killTree(); slices.Contains(left, r.pid) {
 		r.finishIfOver(true)

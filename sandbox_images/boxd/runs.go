@@ -17,17 +17,18 @@ const (
 type runTable struct {
 	workEnded func()
 
-	mu     sync.Mutex
-	byID   map[string]*run
-	active map[*run]struct{}
-	old    []*run // ended, oldest first
-	memory int64  // what the output of old runs occupies
-	disk   int64
-	trim   int // old[:trim] have lost their output
+	mu      sync.Mutex
+	byID    map[string]*run
+	active  map[*run]struct{}
+	metered map[*run]struct{} // the active ones whose CPU time is limited
+	old     []*run            // ended, oldest first
+	memory  int64             // what the output of old runs occupies
+	disk    int64
+	trim    int // old[:trim] have lost their output
 }
 
 func newRunTable(workEnded func()) *runTable {
-	return &runTable{workEnded: workEnded, byID: map[string]*run{}, active: map[*run]struct{}{}}
+	return &runTable{workEnded: workEnded, byID: map[string]*run{}, active: map[*run]struct{}{}, metered: map[*run]struct{}{}}
 }
 
 // claim returns the run of that id, or makes it known with fresh; isNew says which.
@@ -54,6 +55,7 @@ func (t *runTable) refused(r *run) {
 	t.mu.Lock()
 	delete(t.byID, r.id)
 	delete(t.active, r)
+	delete(t.metered, r)
 	t.mu.Unlock()
 	t.workEnded()
 }
@@ -61,8 +63,9 @@ func (t *runTable) refused(r *run) {
 func (t *runTable) ended(r *run) {
 	t.mu.Lock()
 	delete(t.active, r)
+	delete(t.metered, r)
 	t.old = append(t.old, r)
-	for _, o := range []*output{r.stdout, r.stderr} {
+	for _, o := range r.outputs() {
 		memory, disk := o.kept()
 		t.memory += memory
 		t.disk += disk
@@ -89,7 +92,7 @@ func (t *runTable) shrink() {
 }
 
 func (t *runTable) dropOutput(r *run) {
-	for _, o := range []*output{r.stdout, r.stderr} {
+	for _, o := range r.outputs() {
 		memory, disk := o.kept()
 		t.memory -= memory
 		t.disk -= disk
@@ -97,14 +100,14 @@ func (t *runTable) dropOutput(r *run) {
 	}
 }
 
-// going lists the ids of running runs; busy is true when one of them is not detached.
+// going lists the ids of running runs; busy is true when one of them keeps the box awake.
 func (t *runTable) going() (ids []string, busy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ids = make([]string, 0, len(t.active))
 	for r := range t.active {
 		ids = append(ids, r.id)
-		busy = busy || !r.detached
+		busy = busy || r.keepsAwake
 	}
 	slices.Sort(ids)
 	return ids, busy

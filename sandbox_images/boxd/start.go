@@ -6,7 +6,6 @@ package main
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -20,7 +19,7 @@ var runIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 type startRequest struct {
 	Process    processConfig `json:"process"`
-	Pty        *struct{}     `json:"pty"`
+	Pty        *ptyRequest   `json:"pty"`
 	Tag        string        `json:"tag"`
 	Stdin      bool          `json:"stdin"`
 	Sandkeeper *startExtra   `json:"sandkeeper"`
@@ -35,7 +34,11 @@ type startExtra struct {
 	User           string `json:"user"`
 	StdoutOffset   int64  `json:"stdoutOffset"`
 	StderrOffset   int64  `json:"stderrOffset"`
+	PtyOffset      int64  `json:"ptyOffset"`
 	Detached       bool   `json:"detached"`
+	QuietTimeoutMs int64  `json:"quietTimeoutMs"`
+	CPULimitMs     int64  `json:"cpuLimitMs"`
+	KeepsAwake     *bool  `json:"keepsAwake"` // absent: unless detached
 }
 
 type connectRequest struct {
@@ -94,6 +97,9 @@ func (b *box) serveConnect(w http.ResponseWriter, r *http.Request) {
 	extra := request.Sandkeeper
 	if extra == nil { // envd: from now on
 		extra = &startExtra{StdoutOffset: found.stdout.size(), StderrOffset: found.stderr.size()}
+		if found.pty != nil {
+			extra.PtyOffset = found.pty.size()
+		}
 	}
 	follow := newFollower(found, extra, r)
 	follow.attached = true
@@ -101,20 +107,37 @@ func (b *box) serveConnect(w http.ResponseWriter, r *http.Request) {
 }
 
 func planOf(request *startRequest, extra *startExtra, r *http.Request) (*launchPlan, *fault) {
-	if request.Pty != nil {
-		return nil, faultf("unimplemented", "not_built", "terminals are not served by this build")
-	}
 	plan := &launchPlan{
-		config: request.Process, tag: request.Tag, detached: extra.Detached, timeoutMs: extra.TimeoutMs,
-		user: extra.User, stdinMode: extra.Stdin, stdinData: extra.StdinData,
+		config: request.Process, tag: request.Tag, detached: extra.Detached, keepsAwake: !extra.Detached,
+		user: extra.User, stdinMode: extra.Stdin, stdinData: extra.StdinData, pty: request.Pty,
+	}
+	if extra.KeepsAwake != nil {
+		plan.keepsAwake = *extra.KeepsAwake
 	}
 	if name, _, ok := r.BasicAuth(); ok && plan.user == "" {
 		plan.user = name
 	}
-	if plan.timeoutMs == 0 && request.Sandkeeper == nil {
+	timeoutMs := extra.TimeoutMs
+	if request.Sandkeeper == nil {
 		if ms, err := strconv.ParseInt(r.Header.Get("Connect-Timeout-Ms"), 10, 64); err == nil {
-			plan.timeoutMs = ms
+			timeoutMs = ms
 		}
+	}
+	var f *fault
+	if plan.limits.deadline, f = limitOf("the timeout", timeoutMs); f != nil {
+		return nil, f
+	}
+	if plan.limits.quiet, f = limitOf("the quiet timeout", extra.QuietTimeoutMs); f != nil {
+		return nil, f
+	}
+	if plan.limits.cpu, f = limitOf("the CPU limit", extra.CPULimitMs); f != nil {
+		return nil, f
+	}
+	if plan.pty != nil {
+		if plan.stdinMode != "" {
+			return nil, faultf("invalid_argument", "bad_stdin", "a terminal is the process's standard input")
+		}
+		return plan, plan.pty.Size.check()
 	}
 	switch {
 	case plan.stdinMode == "" && request.Stdin:
@@ -124,10 +147,6 @@ func planOf(request *startRequest, extra *startExtra, r *http.Request) (*launchP
 	case plan.stdinMode != "none" && plan.stdinMode != "data" && plan.stdinMode != "stream":
 		return nil, faultf("invalid_argument", "bad_stdin", "stdin %q is not none, data or stream", plan.stdinMode)
 	}
-	if plan.timeoutMs < 0 {
-		return nil, faultf("invalid_argument", "bad_timeout", "the timeout is negative")
-	}
-	plan.timeoutMs = min(plan.timeoutMs, math.MaxInt64/int64(time.Millisecond)/2)
 	return plan, nil
 }
 

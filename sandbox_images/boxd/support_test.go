@@ -91,6 +91,7 @@ type transcript struct {
 	pid            float64
 	attached       bool
 	stdout, stderr []byte
+	pty            []byte
 	end            map[string]any
 	failure        map[string]any
 }
@@ -156,6 +157,7 @@ func (t *transcript) take(tb *testing.T, flag byte, payload []byte) (isLast bool
 		case "data":
 			t.stdout = appendDecoded(tb, t.stdout, fields["stdout"])
 			t.stderr = appendDecoded(tb, t.stderr, fields["stderr"])
+			t.pty = appendDecoded(tb, t.pty, fields["pty"])
 		}
 	}
 	return false

@@ -49,10 +49,10 @@ func (t *tree) stopAll() []int {
 	stopped := map[int]bool{}
 	for range maxStopRounds {
 		isNew := false
-		for _, pid := range t.members() {
-			if !stopped[pid] {
-				stopped[pid], isNew = true, true
-				syscall.Kill(pid, syscall.SIGSTOP)
+		for _, p := range t.members() {
+			if !stopped[p.pid] {
+				stopped[p.pid], isNew = true, true
+				syscall.Kill(p.pid, syscall.SIGSTOP)
 			}
 		}
 		if !isNew {
@@ -70,7 +70,7 @@ func (t *tree) stopAll() []int {
 }
 
 // members are the living processes of the tree.
-func (t *tree) members() []int {
+func (t *tree) members() []process {
 	list, err := listProcesses()
 	if err != nil {
 		report("cannot list processes: %v", err)
@@ -95,9 +95,11 @@ func (t *tree) members() []int {
 			}
 		}
 	}
-	found := make([]int, 0, len(is))
-	for pid := range is {
-		found = append(found, pid)
+	found := make([]process, 0, len(is))
+	for _, p := range list {
+		if is[p.pid] {
+			found = append(found, p)
+		}
 	}
 	return found
 }

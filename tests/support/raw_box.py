@@ -104,7 +104,8 @@ class Box:
         caps = [f"--cap-add={name}" for name in START_CAPS]
         subprocess.run(
             ["docker", "run", "-d", "--name", self.birth_id, "--hostname", self.birth_id, "--network", "none",
-             "--user", "0:0", "--cap-drop", "ALL", *caps, "--pids-limit", str(pids), "-m", "512m", "--memory-swap", "512m",
+             "--user", "0:0", "--cap-drop", "ALL", *caps, "--pids-limit", str(pids),
+             "-m", "512m", "--memory-swap", "512m",
              "-v", f"{self.folder}/bin:/.sandkeeper:ro", "-v", f"{self.folder}/r:/run/sandkeeper:ro",
              "--entrypoint", "/.sandkeeper/boxd", image],
             check=True, stdout=subprocess.DEVNULL,
@@ -219,3 +220,43 @@ class Box:
             text=True,
         )
         return [line for line in listed.stdout.splitlines() if name in line]
+
+
+class Live:
+    """One streaming call that is read event by event."""
+
+    def __init__(self, control: Path, method: str, request: dict[str, Any]) -> None:
+        self._connection = UnixConnection(control)
+        text = json.dumps(request).encode()
+        headers = {"Content-Type": "application/connect+json"}
+        self._connection.request("POST", method, struct.pack(">BI", 0, len(text)) + text, headers)
+        self._answer = self._connection.getresponse()
+        self.seen = b""
+        if self._answer.status != 200:
+            raise AssertionError(self._answer.read())
+        self.first = self.next()
+
+    def next(self) -> dict[str, Any]:
+        flag, length = struct.unpack(">BI", self._answer.read(5))
+        message = json.loads(self._answer.read(length))
+        return {"last": message} if flag == 2 else message.get("event", message)
+
+    def until(self, wanted: bytes, *, stream: str = "pty") -> bytes:
+        """Read until the stream has shown these bytes; they and all before them are forgotten."""
+        while wanted not in self.seen:
+            event = self.next()
+            assert "end" not in event, (event, self.seen)
+            self.seen += base64.b64decode(event.get("data", {}).get(stream, ""))
+        before, _, self.seen = self.seen.partition(wanted)
+        return before + wanted
+
+    def rest(self, *, stream: str = "pty") -> dict[str, Any]:
+        """Read to the end and return it; `seen` holds what the stream showed meanwhile."""
+        while True:
+            event = self.next()
+            if "end" in event:
+                return event["end"]
+            self.seen += base64.b64decode(event.get("data", {}).get(stream, ""))
+
+    def close(self) -> None:
+        self._connection.close()
