@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 RETRY_S = 0.5
 MAX_RETRY_S = 5.0
+EXPIRE_AGAIN_S = 30.0
+"""The journal may refuse the end of a lifetime as any request, and nobody else asks for it again."""
 _WATCHED = (Phase.RUNNING, Phase.PAUSED, Phase.SNAPSHOTTING)
 
 
@@ -274,10 +276,10 @@ class SandboxMachine:
         snapshot: SnapshotRecord | None,
         record: SandboxRecord | None = None,
     ) -> None:
-        """Make a step durable. A caller's request that cannot be stored is refused; the rest is retried until it is.
+        """Make a step durable. A fact is retried until it is; a request that cannot be stored is refused.
 
         Raises:
-            SandkeeperError: The event is a caller's and the journal did not take it: nothing has changed. With
+            SandkeeperError: The event is a request and the journal did not take it: nothing has changed. With
                 `admitted` "unknown" the journal is closed for good: the loop ends, and with it the owner.
         """
         entry = JournalEntry(
@@ -296,7 +298,7 @@ class SandboxMachine:
                 break
             except SandkeeperError as error:
                 self._log.exception("commit_failed", kind=kind, code=error.code)
-                if error.admitted == "unknown" or _is_asked(event):
+                if error.admitted == "unknown" or isinstance(event, ev.REQUESTS):
                     raise
                 await self._ports.sleep(delay_s)
                 delay_s = min(MAX_RETRY_S, delay_s * 2)
@@ -368,7 +370,9 @@ class SandboxMachine:
     async def _expire(self, lifetime_s: float) -> None:
         age_s = (self._ports.clock.now() - self.record.created_at).total_seconds()
         await self._ports.sleep(max(0.0, lifetime_s - age_s))
-        self.tell(ev.DestroyRequested(reason="lifetime"))
+        while self.record.phase not in (Phase.DESTROYING, Phase.DESTROYED):
+            self.tell(ev.DestroyRequested(reason="lifetime"))
+            await self._ports.sleep(EXPIRE_AGAIN_S)
 
     async def _compare(self) -> None:
         """Look at the engine until it answers, then do what `core.recovery` says."""
@@ -403,11 +407,6 @@ class SandboxMachine:
                     return NOTHING
             await self._ports.sleep(delay_s)
             delay_s = min(MAX_RETRY_S, delay_s * 2)
-
-
-def _is_asked(event: ev.Event) -> bool:
-    """Return whether a caller waits for the answer; what the sandbox asks of itself has nobody to repeat it."""
-    return isinstance(event, ev.REQUESTS) and event.request is not None
 
 
 def _closing(record: SandboxRecord) -> Unavailable:
