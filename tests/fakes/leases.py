@@ -93,5 +93,8 @@ class FakeLeases:
         self._taken = Box(lease=terms, link=cast("Any", link))
         return self._taken
 
+    def heard(self, sandbox_id: SandboxId) -> None:
+        """Nothing: this one is never stale."""
+
     async def forget(self, sandbox_id: SandboxId) -> None:
         self._taken = None

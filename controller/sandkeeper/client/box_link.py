@@ -37,6 +37,19 @@ class BoxLink:
 
         return Files(self._transport)
 
+    async def greet(self, *, timeout_s: float) -> None:
+        """Return if boxd answers at all; a paused box accepts and is silent.
+
+        Raises:
+            Unavailable: `runtime_unreachable` or `runtime_silent`; nothing was begun.
+        """
+        exchange = await self._transport.begin("GET", "/health", step="greeting")
+        exchange.admitted = "no"
+        try:
+            await exchange.expect(204, wait_s=timeout_s)
+        finally:
+            exchange.close()
+
     async def aclose(self) -> None:
         """Close the connections and wait for the kills that cancelled calls left. Repeating is safe."""
         await self.runs.settle()

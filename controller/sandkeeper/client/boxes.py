@@ -15,6 +15,8 @@ from sandkeeper.client.routing import Router
 from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.core.ids import BirthId, SandboxId
 
+GREETING_TIMEOUT_S = 1.0
+FRESH_S = 0.5
 RENEWED_CODES = frozenset(
     {
         "draining",
@@ -53,14 +55,32 @@ class Boxes:
     def __init__(self, router: Router) -> None:
         self._router = router
         self._boxes: dict[SandboxId, Box] = {}
+        self._heard_s: dict[SandboxId, float] = {}
 
     async def take(self, sandbox_id: SandboxId) -> Box:
-        """Return the box of a sandbox: the one at hand, else a new lease.
+        """Return the box of a sandbox: the one at hand if it answers, else a new lease.
+
+        One that has not been heard of for a moment is greeted first: what is sent to a paused box would lie there
+        and be done at some later time.
 
         Raises:
             SandkeeperError: The owner's reason why there is none: not running, paused, destroyed, unknown.
         """
-        return self._boxes.get(sandbox_id) or await self.renew(sandbox_id)
+        box = self._boxes.get(sandbox_id)
+        if box is None:
+            return await self.renew(sandbox_id)
+        if self._now_s() - self._heard_s.get(sandbox_id, 0.0) > FRESH_S:
+            try:
+                await box.link.greet(timeout_s=GREETING_TIMEOUT_S)
+            except SandkeeperError:
+                # Whatever it is, the owner knows better.
+                return await self.renew(sandbox_id)
+            self.heard(sandbox_id)
+        return box
+
+    def heard(self, sandbox_id: SandboxId) -> None:
+        """Note that the box answered just now."""
+        self._heard_s[sandbox_id] = self._now_s()
 
     async def renew(self, sandbox_id: SandboxId) -> Box:
         """Ask the owner again; the old link goes on only if the lease is the same."""
@@ -75,12 +95,15 @@ class Boxes:
             ports=self._router.ports,
         )
         self._boxes[sandbox_id] = Box(lease=lease, link=link)
+        # An owner gives a lease only on a box that runs.
+        self.heard(sandbox_id)
         if known is not None:
             await known.link.aclose()
         return self._boxes[sandbox_id]
 
     async def forget(self, sandbox_id: SandboxId) -> None:
         """Drop the link of a sandbox. Repeating is safe."""
+        self._heard_s.pop(sandbox_id, None)
         box = self._boxes.pop(sandbox_id, None)
         if box is not None:
             await box.link.aclose()
@@ -89,6 +112,9 @@ class Boxes:
         """Close all links. Repeating is safe."""
         for sandbox_id in list(self._boxes):
             await self.forget(sandbox_id)
+
+    def _now_s(self) -> float:
+        return self._router.ports.clock.monotonic_s()
 
 
 def wants_renewal(error: SandkeeperError) -> bool:

@@ -145,6 +145,10 @@ class Runner:
             except SandkeeperError as error:
                 if seen.admitted == "no":
                     raise
+                if error.code == "sandbox_paused" and seen.admitted == "unknown":
+                    # Nobody has seen it begin: the caller may resume and repeat with the same request id.
+                    error.admitted = "unknown"
+                    raise
                 if error.details.get("phase") in _STANDING_STILL:
                     await self._wait_while_still(seen, error)
                     continue
@@ -154,7 +158,7 @@ class Runner:
                 return self._interrupted(order, seen, f"runtime {seen.generation} was lost while it ran")
             heard_s = seen.heard_s
             try:
-                return await self._listen(box, order, seen, on_output)
+                return await self._listen(sandbox_id, box, order, seen, on_output)
             except SandkeeperError as error:
                 if error.admitted != "no":
                     seen.admitted = "yes" if seen.admitted == "yes" else error.admitted
@@ -173,7 +177,9 @@ class Runner:
             if delay_s:
                 await self._ports.sleep(delay_s)
 
-    async def _listen(self, box: Box, order: RunOrder, seen: _Seen, on_output: OnOutput | None) -> RunResult:
+    async def _listen(
+        self, sandbox_id: SandboxId, box: Box, order: RunOrder, seen: _Seen, on_output: OnOutput | None
+    ) -> RunResult:
         """Start or attach once and take what comes, to the end event."""
         left = None if order.send_bytes is None else max(0, order.send_bytes - min(seen.offsets.values()))
         events = box.link.runs.start(
@@ -199,6 +205,7 @@ class Runner:
                     seen.heard_s = self._ports.clock.monotonic_s()
                     ended = _take(event, order, seen, on_output)
                     if ended is not None:
+                        self._boxes.heard(sandbox_id)
                         return _result(order, seen, ended)
         except SandkeeperError as error:
             if error.admitted == "no" and seen.admitted == "unknown":

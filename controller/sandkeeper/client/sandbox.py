@@ -115,9 +115,7 @@ class Sandbox:
 
     async def destroy(self, *, request_id: str | None = None) -> Description:
         """Destroy it for good; its snapshots stay. May be repeated."""
-        seen = await self._change("destroy", request_id)
-        await self._boxes.forget(self.id)
-        return seen
+        return await self._change("destroy", request_id)
 
     async def snapshot(
         self, name: str | None = None, *, keep_s: float | None = None, request_id: str | None = None
@@ -201,6 +199,9 @@ class Sandbox:
         return await self._told(verb, ChangeSandbox(sandbox_id=self.id, request_id=self._request(request_id)))
 
     async def _told(self, verb: str, params: OfSandbox) -> Description:
+        if verb != "describe":
+            # The lease at hand is about the runtime as it was before.
+            await self._boxes.forget(self.id)
         self._seen = await self._router.owner(self.id, verb, params, answer=Description)
         return self._seen
 

@@ -206,6 +206,20 @@ def test_a_pause_moves_all_deadlines() -> None:
     assert (result.outcome, result.exit_code, result.generation) == ("exited", 0, 1)
 
 
+def test_a_pause_before_the_start_was_seen_is_told_as_such() -> None:
+    async def script(stage: Stage) -> None:
+        await stage.leases.renew(SANDBOX)
+        stage.leases.cuts.append((0, Unavailable("silent", code="runtime_silent", admitted="unknown")))
+        stage.leases.refusal = FailedPrecondition(
+            "paused", code="sandbox_paused", details={"phase": "paused"}
+        )
+        with pytest.raises(FailedPrecondition) as refused:
+            await stage.run("true")
+        assert (refused.value.code, refused.value.admitted) == ("sandbox_paused", "unknown")
+
+    played(script)
+
+
 def test_a_long_silence_before_a_cut_does_not_count_as_no_word() -> None:
     async def script(stage: Stage) -> RunResult:
         stage.leases.silences_s = [200.0]

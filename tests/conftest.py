@@ -1,0 +1,5 @@
+"""Fixtures that several kinds of tests share."""
+
+from tests.support.up import installation
+
+__all__ = ["installation"]
