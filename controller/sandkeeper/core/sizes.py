@@ -32,9 +32,9 @@ class Size(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    vcpu: Annotated[float, Field(ge=MIN_VCPU, le=1024, allow_inf_nan=False)]
-    memory_mib: Annotated[int, Field(ge=MIN_MEMORY_MIB, le=16 * 1024 * 1024)]
-    pids: Annotated[int, Field(ge=MIN_PIDS, le=65_536)] = 1024
+    vcpu: Annotated[float, Field(strict=True, ge=MIN_VCPU, le=1024, allow_inf_nan=False)]
+    memory_mib: Annotated[int, Field(strict=True, ge=MIN_MEMORY_MIB, le=16 * 1024 * 1024)]
+    pids: Annotated[int, Field(strict=True, ge=MIN_PIDS, le=65_536)] = 1024
 
     @property
     def memory_bytes(self) -> int:

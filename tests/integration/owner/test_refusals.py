@@ -174,8 +174,9 @@ async def test_exec_where_nothing_runs(yard: Yard) -> None:
         assert (await sandbox.run(["true"])).exit_code == 0
 
         await sandbox.pause()
-        with pytest.raises(FailedPrecondition) as paused:
-            await sandbox.run(["true"])
+        async with Keeper.join(yard.config.state_dir) as other:
+            with pytest.raises(FailedPrecondition) as paused:
+                await (await other.get(view["id"])).run(["true"])
         assert (paused.value.code, paused.value.admitted) == ("sandbox_paused", "no")
         await sandbox.resume()
 
