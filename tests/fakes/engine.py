@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -169,6 +169,27 @@ class FakeEngine:
             birth_id,
             lambda: self.world.commit(birth_id, tag=tag, installation_id=self._installation_id),
         )
+
+    async def changed_paths(self, birth_id: BirthId) -> list[str]:
+        return await self._call("changed_paths", birth_id, lambda: self.world.changed_paths(birth_id))
+
+    async def read_file(self, birth_id: BirthId, path: str, *, max_bytes: int) -> bytes | None:
+        return await self._call(
+            "read_file", birth_id, lambda: self.world.read_file(birth_id, path, max_bytes=max_bytes)
+        )
+
+    async def flatten(self, image_id: str, *, name: str, tag: str) -> str:
+        return await self._call(
+            "flatten",
+            name,
+            lambda: self.world.flatten(image_id, tag=tag, installation_id=self._installation_id),
+        )
+
+    async def save_image(self, image_id: str, *, sink: Callable[[bytes], object]) -> None:
+        await self._call("save_image", image_id, lambda: sink(self.world.save_image(image_id)))
+
+    async def load_image(self, chunks: Iterable[bytes]) -> None:
+        await self._call("load_image", "", lambda: self.world.load_image(chunks))
 
     async def image(self, ref: str) -> EngineImage | None:
         return await self._call("image", ref, lambda: self.world.find_image(ref))

@@ -26,6 +26,7 @@ from sandkeeper.core.ids import BirthId, InstallationId
 from sandkeeper.core.observation import RuntimeObservation, RuntimeState
 from sandkeeper.core.sizes import Size
 from sandkeeper.ports import Ports
+from tests.fakes.image_archive import pack_image, unpack_image
 
 EMPTY_IMAGE_BYTES = 1_000_000
 FIRST_PID = 1_000_000  # above what a real process can have, so that a mistaken kill hits nothing
@@ -232,6 +233,35 @@ class FakeWorld:
         self.tag(image_id, tag)
         return image_id
 
+    def changed_paths(self, birth_id: BirthId) -> list[str]:
+        runtime = self.existing(birth_id)
+        below = self.images[runtime.settings.image_id].files
+        return [path for path, body in runtime.files.items() if below.get(path) != body]
+
+    def read_file(self, birth_id: BirthId, path: str, *, max_bytes: int) -> bytes | None:
+        body = self.existing(birth_id).files.get(path)
+        return None if body is None else body[:max_bytes]
+
+    def flatten(self, image_id: str, *, tag: str, installation_id: InstallationId) -> str:
+        image = self._existing_image(image_id, step="flatten")
+        self._need_disk(f"flatten {image_id}")
+        flat = self.add_image(
+            "sha256:" + "".join(self._ports.new_token() for _ in range(4)), files=image.files
+        )
+        flat.is_commit_of = installation_id
+        self.tag(flat.image_id, tag)
+        return flat.image_id
+
+    def save_image(self, image_id: str) -> bytes:
+        image = self._existing_image(image_id, step="save")
+        return pack_image(image.image_id, image.files)
+
+    def load_image(self, chunks: Iterable[bytes]) -> None:
+        image_id, files = unpack_image(chunks)
+        self._need_disk(f"load {image_id}")
+        if image_id not in self.images:
+            self.add_image(image_id, files=files).is_commit_of = InstallationId("")
+
     def tag(self, image_id: str, tag: str) -> None:
         image = self._find(image_id)
         if image is None:
@@ -326,6 +356,12 @@ class FakeWorld:
         if ref in self.images:
             return self.images[ref]
         return next((image for image in self.images.values() if ref in image.tags), None)
+
+    def _existing_image(self, image_id: str, *, step: str) -> FakeImage:
+        image = self._find(image_id)
+        if image is None:
+            raise DataLoss(f"{step} {image_id}: no such image", code="image_missing")
+        return image
 
     def _is_used(self, image: FakeImage) -> bool:
         return any(runtime.settings.image_id == image.image_id for runtime in self.runtimes.values())

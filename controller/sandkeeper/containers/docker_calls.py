@@ -127,7 +127,7 @@ def commit(api: DockerApi, birth_id: BirthId, *, installation_id: InstallationId
         tag=label,
         message=commit_comment(installation_id),
         pause=False,
-        conf=_configuration_of(parent["Config"] or {}),
+        conf=configuration_of(parent["Config"] or {}),
     )
     return str(answer["Id"])
 
@@ -137,7 +137,7 @@ def commit_comment(installation_id: InstallationId) -> str:
     return f"sandkeeper {installation_id}"
 
 
-def _configuration_of(parent: Document) -> Document:
+def configuration_of(parent: Document) -> Document:
     """Return what must be said so that the image's configuration is its parent's and not the container's.
 
     The engine takes from the container what is not said here. Labels cannot be left out, only emptied: then a

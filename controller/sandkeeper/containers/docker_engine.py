@@ -7,12 +7,15 @@ container looks like is `settings`; what a document means is `docker_views`; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 from sandkeeper.containers import docker_calls as calls
 from sandkeeper.containers import docker_views as views
+from sandkeeper.containers import image_streams
 from sandkeeper.containers.docker_connection import DockerApi, DockerConnection
 from sandkeeper.containers.engine import EngineFacts, EngineImage, ListedRuntime, RuntimeSettings
 from sandkeeper.containers.errors import FOREIGN_ERRORS, mapped
@@ -101,6 +104,44 @@ class DockerEngine:
             lambda api: calls.commit(api, birth_id, installation_id=self._installation_id, tag=tag),
         )
 
+    async def changed_paths(self, birth_id: BirthId) -> list[str]:
+        return await self._slow(
+            f"changes of {birth_id}", lambda api: image_streams.changed_paths(api, birth_id)
+        )
+
+    async def read_file(self, birth_id: BirthId, path: str, *, max_bytes: int) -> bytes | None:
+        return await self._quick(
+            f"file of {birth_id}",
+            lambda api: image_streams.read_file(api, birth_id, path, max_bytes=max_bytes),
+        )
+
+    async def flatten(self, image_id: str, *, name: str, tag: str) -> str:
+        return await self._until_given_up(
+            f"flatten {image_id}",
+            lambda api, is_given_up: image_streams.flatten(
+                api,
+                image_id,
+                installation_id=self._installation_id,
+                name=name,
+                tag=tag,
+                is_given_up=is_given_up,
+            ),
+        )
+
+    async def save_image(self, image_id: str, *, sink: Callable[[bytes], object]) -> None:
+        await self._until_given_up(
+            f"save {image_id}",
+            lambda api, is_given_up: image_streams.save_image(
+                api, image_id, sink=sink, is_given_up=is_given_up
+            ),
+        )
+
+    async def load_image(self, chunks: Iterable[bytes]) -> None:
+        await self._until_given_up(
+            "load image",
+            lambda api, is_given_up: image_streams.load_image(api, chunks, is_given_up=is_given_up),
+        )
+
     async def image(self, ref: str) -> EngineImage | None:
         return await self._quick(f"image {ref}", lambda api: calls.find_image(api, ref))
 
@@ -175,6 +216,20 @@ class DockerEngine:
             admitted="unknown",
             retry_after_s=5.0,
         )
+
+    async def _until_given_up(
+        self, step: str, work: Callable[[DockerApi, image_streams.IsGivenUp], Answer]
+    ) -> Answer:
+        """Run a long call that looks now and then whether its caller was cancelled."""
+        given_up = threading.Event()
+        running = self._ports.spawn(self._slow(step, lambda api: work(api, given_up.is_set)), name=step)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            given_up.set()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            raise
 
     async def _quick(self, step: str, work: Callable[[DockerApi], Answer]) -> Answer:
         return await self._door.call(lambda: _mapping_errors(step, lambda: work(self._docker.quick())))

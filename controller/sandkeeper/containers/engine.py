@@ -6,6 +6,7 @@ and every implementation passes `tests/conformance/test_engine.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -189,6 +190,50 @@ class Engine(Protocol):
 
         Raises:
             NotFound: `runtime_missing`.
+        """
+        ...
+
+    async def changed_paths(self, birth_id: BirthId) -> list[str]:
+        """Return the paths added or changed since the container's image, folders among them.
+
+        Raises:
+            NotFound: `runtime_missing`.
+        """
+        ...
+
+    async def read_file(self, birth_id: BirthId, path: str, *, max_bytes: int) -> bytes | None:
+        """Return the beginning of a file of a container that stands still; None for what is no regular file.
+
+        Links are followed inside the container only.
+        """
+        ...
+
+    async def flatten(self, image_id: str, *, name: str, tag: str) -> str:
+        """Write the image's tree as one layer into a new image known as `tag`, and return its image id.
+
+        The tree is compared by hash before the image counts; its configuration is the old one's. A container `name`,
+        never started, is used on the way and removed. A cancelled call ends soon. Not durable until `sync`.
+
+        Raises:
+            DataLoss: `image_missing`, or `flatten_mismatch`: the trees differ.
+        """
+        ...
+
+    async def save_image(self, image_id: str, *, sink: Callable[[bytes], object]) -> None:
+        """Give an archive of the image, without any reference in it, to `sink`, piece by piece, on another thread.
+
+        Memory stays flat. A cancelled call ends soon, and `sink` is not called after it has ended.
+
+        Raises:
+            DataLoss: `image_missing`.
+        """
+        ...
+
+    async def load_image(self, chunks: Iterable[bytes]) -> None:
+        """Load an archive made by `save_image`; `chunks` is read on another thread.
+
+        Raises:
+            DataLoss: `archive_refused`.
         """
         ...
 

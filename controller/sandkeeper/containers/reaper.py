@@ -20,6 +20,7 @@ from sandkeeper.core.ids import BirthId, CommandId, InstallationId, SnapshotId
 log = structlog.get_logger(__name__)
 
 _PENDING = "pending-"
+_FLAT = "flat-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def doomed(
     births = tuple(
         runtime.birth_id
         for runtime in runtimes
-        if runtime.birth_id not in known.births
+        if not _is_claimed(runtime.birth_id, known)
         and (runtime.birth_id in known.given_up or _age_s(runtime.created_at, now) >= reap_after_s)
     )
     references: list[str] = []
@@ -80,6 +81,26 @@ def doomed(
         if not image.tags and _age_s(image.created_at, now) >= reap_after_s:
             references.append(image.image_id)
     return Doomed(births, tuple(references))
+
+
+async def find_doomed(
+    engine: Engine,
+    *,
+    installation_id: InstallationId,
+    read_known: Callable[[], Awaitable[KnownNames]],
+    now: Callable[[], datetime],
+    reap_after_s: float,
+) -> Doomed:
+    """List the engine, then read the records, and return what nobody claims; nothing is removed.
+
+    Raises:
+        Unavailable: The engine cannot be listed.
+    """
+    runtimes, images = await engine.list_runtimes(), await engine.list_images()
+    known = await read_known()
+    return doomed(
+        runtimes, images, known, installation_id=installation_id, now=now(), reap_after_s=reap_after_s
+    )
 
 
 async def reap_once(
@@ -97,10 +118,12 @@ async def reap_once(
     Raises:
         Unavailable: The engine cannot be listed.
     """
-    runtimes, images = await engine.list_runtimes(), await engine.list_images()
-    known = await read_known()
-    found = doomed(
-        runtimes, images, known, installation_id=installation_id, now=now(), reap_after_s=reap_after_s
+    found = await find_doomed(
+        engine,
+        installation_id=installation_id,
+        read_known=read_known,
+        now=now,
+        reap_after_s=reap_after_s,
     )
     births = [birth_id for birth_id in found.births if await _remove_runtime(engine, birth_id)]
     references = [reference for reference in found.images if await _remove_image(engine, reference)]
@@ -134,7 +157,16 @@ async def _remove_image(engine: Engine, reference: str) -> bool:
 def _is_known(name: str, known: KnownNames) -> bool:
     if name.startswith(_PENDING):
         return name not in known.given_up and CommandId(name.removeprefix(_PENDING)) in known.pending
+    if name.startswith(_FLAT):
+        return CommandId(name.removeprefix(_FLAT)) in known.pending
     return SnapshotId(name) in known.snapshots
+
+
+def _is_claimed(name: BirthId, known: KnownNames) -> bool:
+    """Say whether a record claims a container, or its pending command flattens through it."""
+    if name.startswith(_FLAT):
+        return CommandId(name.removeprefix(_FLAT)) in known.pending
+    return name in known.births
 
 
 def _age_s(created_at: datetime, now: datetime) -> float:
