@@ -6,7 +6,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -14,13 +14,8 @@ from sandkeeper.core.errors import AlreadyExists, FailedPrecondition, InvalidArg
 from sandkeeper.core.events import StartRequested
 from sandkeeper.core.ids import DEFAULT_TENANT, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import Phase
-from sandkeeper.ports import real_ports
 from sandkeeper.store.contract import Journal
-from sandkeeper.store.journal import OwnerJournal
-from sandkeeper.store.locks import ProcessLock
-from tests.fakes.disk import MemoryDisk
-from tests.fakes.journal import FakeJournal
-from tests.fakes.lock import FakeLock
+from tests.support.journal_rigs import FakeRig, RealRig, Rig
 from tests.support.store_samples import (
     MACHINE,
     START,
@@ -30,42 +25,6 @@ from tests.support.store_samples import (
     sample_record,
     sample_snapshot,
 )
-
-
-class Rig(Protocol):
-    """Makes journals on one file; the lock is held unless it is released."""
-
-    def journal(self) -> Any: ...
-
-    def release_lock(self) -> None: ...
-
-
-class RealRig:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = ProcessLock(folder / "owner.lock", ports=real_ports())
-        self._lock.try_acquire()
-
-    def journal(self) -> OwnerJournal:
-        return OwnerJournal(self._folder / "owner.db", machine_id=MACHINE, lock=self._lock)
-
-    def release_lock(self) -> None:
-        self._lock.release()
-
-
-class FakeRig:
-    def __init__(self) -> None:
-        self._disk = MemoryDisk()
-        self._lock = FakeLock(self._disk, name="owner", process="p1")
-        self._disk.locks["owner"] = "p1"
-
-    def journal(self) -> FakeJournal:
-        return FakeJournal(
-            disk=self._disk, name="owner", machine_id=MACHINE, lock=self._lock, ports=real_ports()
-        )
-
-    def release_lock(self) -> None:
-        self._lock.release()
 
 
 @pytest.fixture(params=["real", "fake"])

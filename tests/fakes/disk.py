@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sandkeeper.core.alarms import Alarm, AlarmId
 from sandkeeper.core.ids import OwnerId, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import SandboxRecord, SnapshotRecord
+from sandkeeper.core.state import StateEntry
 from sandkeeper.store.catalogue_entries import OwnerRow
 from sandkeeper.store.entries import Answer, JournalEvent
 
@@ -26,6 +28,8 @@ class JournalContent:
     events: list[JournalEvent] = field(default_factory=list)
     snapshots: dict[SnapshotId, SnapshotRecord] = field(default_factory=dict)
     answers: dict[tuple[TenantId, RequestId], Answer] = field(default_factory=dict)
+    states: dict[tuple[SandboxId, str], StateEntry] = field(default_factory=dict)
+    alarms: dict[tuple[SandboxId, AlarmId], Alarm] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from sandkeeper.store.entries import (
     JournalEvent,
     moment_text,
 )
+from tests.fakes import keeping
 from tests.fakes.disk import JournalContent, MemoryDisk
 
 T = TypeVar("T")
@@ -61,7 +62,15 @@ class FakeJournal:
     _fenced: FailedPrecondition | None = field(default=None)
 
     @property
-    def _content(self) -> JournalContent:
+    def state(self) -> keeping.FakeState:
+        return keeping.FakeState(self)
+
+    @property
+    def alarms(self) -> keeping.FakeAlarms:
+        return keeping.FakeAlarms(self)
+
+    @property
+    def content(self) -> JournalContent:
         if not self._is_open:
             raise FailedPrecondition(f"{self.name} is closed", code="journal_closed")
         return self.disk.journal(self.name)
@@ -70,7 +79,7 @@ class FakeJournal:
         if not self.lock.is_held:
             raise FailedPrecondition(f"{self.name} needs its process lock", code="lock_not_held")
         self._is_open = True
-        self._revision = self._content.revision
+        self._revision = self.content.revision
 
     async def close(self) -> None:
         self._is_open = False
@@ -82,7 +91,7 @@ class FakeJournal:
 
     async def commit(self, entry: JournalEntry) -> int:
         moment_text(entry.at)
-        return await self._write(lambda content: self._put_entry(content, entry), what=entry.kind)
+        return await self.write(lambda content: self._put_entry(content, entry), what=entry.kind)
 
     async def note(
         self,
@@ -95,7 +104,7 @@ class FakeJournal:
     ) -> int:
         moment_text(at)
         line = self._line(sandbox_id, tenant_id=tenant_id, kind=kind, at=at, details=details or {})
-        return await self._write(lambda content: _append(content, line), what=kind)
+        return await self.write(lambda content: _append(content, line), what=kind)
 
     async def put_answer(self, answer: Answer, *, sandbox_id: SandboxId) -> int:
         details = {"request_id": answer.request_id, "verb": answer.verb, "is_error": answer.is_error}
@@ -108,7 +117,7 @@ class FakeJournal:
             _keep_answers(content, (answer,))
             return _append(content, line)
 
-        return await self._write(work, what="answered")
+        return await self.write(work, what="answered")
 
     async def prune_answers(self, *, before: datetime) -> int:
         def work(content: JournalContent) -> int:
@@ -117,36 +126,40 @@ class FakeJournal:
                 del content.answers[key]
             return len(old)
 
-        return await self._write(work, what="prune_answers")
+        return await self.write(work, what="prune_answers")
 
     async def prune_history(self, *, before: datetime) -> int:
         def work(content: JournalContent) -> int:
             needed = {snapshot.sandbox_id for snapshot in content.snapshots.values()}
-            for record in list(content.records.values()):
-                is_old = record.phase is Phase.DESTROYED and record.updated_at < before
-                if is_old and record.sandbox_id not in needed:
-                    del content.records[record.sandbox_id]
+            old = {
+                record.sandbox_id
+                for record in content.records.values()
+                if record.phase is Phase.DESTROYED and record.updated_at < before
+            }
+            keeping.prune(content, gone=old, before=before)
+            for sandbox_id in old - needed:
+                del content.records[sandbox_id]
             newer = (index for index, line in enumerate(content.events) if line.at >= before)
             count = next(newer, max(0, len(content.events) - 1))
             del content.events[:count]
             return count
 
-        return await self._write(work, what="prune_history")
+        return await self.write(work, what="prune_history")
 
     async def answer(self, request_id: RequestId, *, tenant_id: TenantId) -> Answer | None:
-        return self._content.answers.get((tenant_id, request_id))
+        return self.content.answers.get((tenant_id, request_id))
 
     async def records(self) -> list[SandboxRecord]:
-        alive = [record for record in self._content.records.values() if record.phase is not Phase.DESTROYED]
+        alive = [record for record in self.content.records.values() if record.phase is not Phase.DESTROYED]
         return sorted(alive, key=lambda record: record.created_at)
 
     async def record(self, sandbox_id: SandboxId) -> SandboxRecord | None:
-        return self._content.records.get(sandbox_id)
+        return self.content.records.get(sandbox_id)
 
     async def events(
         self, sandbox_id: SandboxId | None = None, *, after_seq: int = 0, limit: int = 1000
     ) -> list[JournalEvent]:
-        lines = self._content.events
+        lines = self.content.events
         start = max(0, after_seq + 1 - lines[0].seq) if lines else 0
         wanted = (line for line in lines[start:] if sandbox_id in (None, line.sandbox_id))
         return list(itertools.islice(wanted, limit))
@@ -156,18 +169,20 @@ class FakeJournal:
     ) -> list[SnapshotRecord]:
         found = [
             snapshot
-            for snapshot in self._content.snapshots.values()
+            for snapshot in self.content.snapshots.values()
             if tenant_id in (None, snapshot.tenant_id) and sandbox_id in (None, snapshot.sandbox_id)
         ]
         return sorted(found, key=lambda snapshot: snapshot.created_at)
 
     async def snapshot(self, snapshot_id: SnapshotId) -> SnapshotRecord | None:
-        return self._content.snapshots.get(snapshot_id)
+        return self.content.snapshots.get(snapshot_id)
 
     def _put_entry(self, content: JournalContent, entry: JournalEntry) -> int:
         _refuse_conflicts(content, entry.answers)
         record = entry.record
         content.records[record.sandbox_id] = record
+        if record.phase is Phase.DESTROYED:
+            keeping.cancel_all(content, sandbox_id=record.sandbox_id, at=entry.at)
         if entry.snapshot is not None:
             content.snapshots[entry.snapshot.snapshot_id] = entry.snapshot
         _keep_answers(content, entry.answers)
@@ -180,6 +195,20 @@ class FakeJournal:
             machine_id=record.machine_id,
         )
         return _append(content, line.model_copy(update={"event": entry.event}))
+
+    def line_of(
+        self,
+        content: JournalContent,
+        sandbox_id: SandboxId,
+        *,
+        tenant_id: TenantId,
+        kind: str,
+        at: datetime,
+        details: dict[str, Any],
+    ) -> int:
+        """Append a line inside a write, and return its seq."""
+        line = self._line(sandbox_id, tenant_id=tenant_id, kind=kind, at=at, details=details)
+        return _append(content, line)
 
     def _line(
         self,
@@ -201,7 +230,7 @@ class FakeJournal:
             details=copy.deepcopy(details),
         )
 
-    async def _write(self, work: Callable[[JournalContent], T], *, what: str) -> T:
+    async def write(self, work: Callable[[JournalContent], T], *, what: str) -> T:
         if not self._is_open:
             raise FailedPrecondition(f"{self.name} is closed", code="journal_closed")
         try:

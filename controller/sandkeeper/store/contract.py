@@ -12,6 +12,7 @@ from sandkeeper.core.ids import OwnerId, RequestId, SandboxId, SnapshotId, Tenan
 from sandkeeper.core.record import SandboxRecord, SnapshotRecord
 from sandkeeper.store.catalogue_entries import OwnerRow
 from sandkeeper.store.entries import Answer, JournalEntry, JournalEvent
+from sandkeeper.store.keeping import KeptAlarms, KeptState
 
 
 class WriterLock(Protocol):
@@ -42,6 +43,16 @@ class Journal(Protocol):
     `admitted` "no" changed nothing; with "unknown" the journal refuses all further writes and only a reopened
     one tells. Cancelling a waiting write does not take it back.
     """
+
+    @property
+    def state(self) -> KeptState:
+        """The key-value state of its sandboxes."""
+        ...
+
+    @property
+    def alarms(self) -> KeptAlarms:
+        """Their alarms; those of a sandbox are cancelled by the commit of its destruction."""
+        ...
 
     async def commit(self, entry: JournalEntry) -> int:
         """Make `entry` durable, all of it or nothing, and return the seq of its journal line."""
@@ -76,8 +87,9 @@ class Journal(Protocol):
         ...
 
     async def prune_history(self, *, before: datetime) -> int:
-        """Forget the oldest journal lines, never the newest, and destroyed sandboxes, of before that moment.
+        """Forget the oldest journal lines, never the newest, and what is destroyed, of before that moment.
 
+        State and alarms of destroyed sandboxes go with them, and alarms that have ended.
         Returns how many lines went; it is bounded, so call again while it is large.
         """
         ...

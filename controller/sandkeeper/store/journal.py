@@ -11,25 +11,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sandkeeper.core.errors import AlreadyExists, FailedPrecondition, Internal
+from sandkeeper.core.errors import FailedPrecondition
 from sandkeeper.core.ids import MachineId, SandboxId, TenantId
+from sandkeeper.core.record import Phase
+from sandkeeper.store import alarms, lines, schema, state
 from sandkeeper.store import journal_rows as rows
-from sandkeeper.store import schema
+from sandkeeper.store.alarms import AlarmTable
 from sandkeeper.store.committer import Committer
 from sandkeeper.store.contract import WriterLock
 from sandkeeper.store.entries import Answer, JournalEntry, moment_text
 from sandkeeper.store.migrations import OWNER_LAYOUT
 from sandkeeper.store.reader import OwnerReader
-from sandkeeper.store.statements import insert, insert_first, upsert
+from sandkeeper.store.state import StateTable
+from sandkeeper.store.statements import upsert
 
 PRUNED_LINES_MAX = 10_000
 """Journal lines one `prune_history` removes: it shares the committer's thread with every commit."""
 
 _PUT_RECORD = upsert(schema.sandboxes)
-_PUT_EVENT = insert(schema.events)
 _PUT_SNAPSHOT = upsert(schema.snapshots)
-_PUT_ANSWER = insert_first(schema.answers)
-_ANSWERED_AS = "SELECT fingerprint FROM answers WHERE tenant_id = :tenant_id AND request_id = :request_id"
 _PRUNE_ANSWERS = "DELETE FROM answers WHERE at < :before"
 _PRUNE_EVENTS = (
     "DELETE FROM events WHERE seq < (SELECT min(seq) FROM events) + :limit AND seq < coalesce("
@@ -42,13 +42,20 @@ _PRUNE_DESTROYED = (
 
 
 class OwnerJournal(OwnerReader):
-    """`contract.Journal` on a SQLite file: everything `OwnerReader` reads, and the writes."""
+    """`contract.Journal` on a SQLite file: everything `OwnerReader` reads, and the writes.
+
+    Attributes:
+        state: The key-value state of its sandboxes.
+        alarms: Their alarms.
+    """
 
     def __init__(self, path: Path, *, machine_id: MachineId, lock: WriterLock) -> None:
         super().__init__(path)
         self._machine_id = machine_id
         self._lock = lock
         self._committer = Committer(path, layout=OWNER_LAYOUT)
+        self.state = StateTable(self._committer, file=self._file, machine_id=machine_id)
+        self.alarms = AlarmTable(self._committer, file=self._file, machine_id=machine_id)
 
     async def open(self) -> None:
         """Check the file, bring it up, and make it ready; once per object.
@@ -90,11 +97,13 @@ class OwnerJournal(OwnerReader):
 
         def work(connection: sqlite3.Connection) -> int:
             connection.execute(_PUT_RECORD, record)
+            if entry.record.phase is Phase.DESTROYED:
+                alarms.cancel_all(connection, sandbox_id=entry.record.sandbox_id, at=line["at"])
             if snapshot is not None:
                 connection.execute(_PUT_SNAPSHOT, snapshot)
             for answer in answers:
-                _put_answer(connection, answer)
-            return _put_event(connection, line)
+                lines.put_answer(connection, answer)
+            return lines.put_line(connection, line)
 
         return await self._committer.commit(work)
 
@@ -116,7 +125,7 @@ class OwnerJournal(OwnerReader):
             at=at,
             details=details or {},
         )
-        return await self._committer.commit(lambda connection: _put_event(connection, line))
+        return await self._committer.commit(lambda connection: lines.put_line(connection, line))
 
     async def put_answer(self, answer: Answer, *, sandbox_id: SandboxId) -> int:
         """Keep the answer of a request that changed no record, and return the seq of its `answered` line.
@@ -135,8 +144,8 @@ class OwnerJournal(OwnerReader):
         )
 
         def work(connection: sqlite3.Connection) -> int:
-            _put_answer(connection, row)
-            return _put_event(connection, line)
+            lines.put_answer(connection, row)
+            return lines.put_line(connection, line)
 
         return await self._committer.commit(work)
 
@@ -151,7 +160,8 @@ class OwnerJournal(OwnerReader):
         """Forget the oldest journal lines, and destroyed sandboxes, of before that moment.
 
         Only lines at the beginning go, at most PRUNED_LINES_MAX of them, and never the newest: so seqs have no
-        gaps and are never given twice. A sandbox that snapshots were taken of stays: they say what it was.
+        gaps and are never given twice. A sandbox that snapshots were taken of stays: they say what it was. State of
+        destroyed sandboxes and alarms that have ended go with their age.
 
         Returns:
             How many lines went; when it is PRUNED_LINES_MAX, call it again.
@@ -159,27 +169,9 @@ class OwnerJournal(OwnerReader):
         wanted = {"before": moment_text(before), "limit": PRUNED_LINES_MAX}
 
         def work(connection: sqlite3.Connection) -> int:
+            connection.execute(state.PRUNE, wanted)
+            connection.execute(alarms.PRUNE, wanted)
             connection.execute(_PRUNE_DESTROYED, wanted)
             return connection.execute(_PRUNE_EVENTS, wanted).rowcount
 
         return await self._committer.commit(work)
-
-
-def _put_event(connection: sqlite3.Connection, row: rows.Parameters) -> int:
-    seq = connection.execute(_PUT_EVENT, row).lastrowid
-    if seq is None:
-        raise Internal("an insert into the journal got no seq", code="journal_error")
-    return seq
-
-
-def _put_answer(connection: sqlite3.Connection, row: rows.Parameters) -> None:
-    if connection.execute(_PUT_ANSWER, row).rowcount == 1:
-        return
-    kept = connection.execute(_ANSWERED_AS, row).fetchone()
-    if kept is not None and kept[0] != row["fingerprint"]:
-        raise AlreadyExists(
-            f"request {row['request_id']} was answered for other parameters",
-            code="request_id_conflict",
-            advice="use a new request id for a different request",
-            request_id=row["request_id"],
-        )

@@ -70,6 +70,37 @@ answers = Table(
     Index("answers_by_age", "at"),
 )
 
+states = Table(
+    "states",
+    OWNER_TABLES,
+    Column("sandbox_id", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("machine_id", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    Column("updated_at", Text, nullable=False),
+    Column("document", Text, nullable=False),
+)
+"""Key-value state beside the box."""
+
+alarms = Table(
+    "alarms",
+    OWNER_TABLES,
+    Column("sandbox_id", Text, primary_key=True),
+    Column("alarm_id", Text, primary_key=True),
+    Column("tenant_id", Text, nullable=False),
+    Column("machine_id", Text, nullable=False),
+    Column("at", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("set_at", Text, nullable=False),
+    Column("settled_at", Text),
+    Column("payload", Text, nullable=False),
+)
+Index("alarms_by_due", alarms.c.at, sqlite_where=alarms.c.state == text("'pending'"))
+Index("alarms_by_end", alarms.c.settled_at, sqlite_where=alarms.c.settled_at.is_not(None))
+
 owners = Table(
     "owners",
     CATALOGUE_TABLES,
