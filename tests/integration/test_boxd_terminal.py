@@ -1,92 +1,122 @@
-"""Terminals in a real container: the user's own tty, job control, resizing, several viewers, no new threads."""
+"""Terminals, and limits beside the timeout, through the typed client and a real box."""
 
 from __future__ import annotations
 
-import base64
-import uuid
-from contextlib import closing
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 
 import pytest
+import pytest_asyncio
 
-from tests.support.raw_box import Box, Live
+from sandkeeper.boxd.events import RunEnded, RunEvent, RunLimits, RunOutput, RunStarted, TerminalSize
+from sandkeeper.boxd.link import BoxdLink
+from sandkeeper.core.errors import InvalidArgument, NotFound
+from sandkeeper.core.ids import RunId
+from tests.integration.box import Box, running_box
 
 pytestmark = pytest.mark.docker
+SIZE = TerminalSize(cols=100, rows=30)
 
 
-def select(run_id: str) -> dict[str, Any]:
-    return {"process": {"sandkeeper": {"runId": run_id}}}
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with running_box() as box:
+        yield box
 
 
-def shell(box: Box, *, user: str = "root", **extra: Any) -> tuple[str, Live]:
-    run_id = uuid.uuid4().hex
-    request = {
-        "process": {"cmd": "bash", "args": ["--norc", "-i"], "envs": {"PS1": "$ "}},
-        "pty": {"size": {"cols": 90, "rows": 25}},
-        "sandkeeper": {"runId": run_id, "user": user, **extra},
-    }
-    live = Live(box.control, "/process.Process/Start", request)
-    live.until(b"$ ")
-    return run_id, live
+@pytest_asyncio.fixture
+async def link(box: Box) -> AsyncIterator[BoxdLink]:
+    link = box.link()
+    await link.go(birth_id=box.birth_id)
+    yield link
+    await link.aclose()
 
 
-def keys(box: Box, run_id: str, text: bytes) -> None:
-    body = {**select(run_id), "input": {"pty": base64.b64encode(text).decode()}}
-    assert box.ask("POST", "/process.Process/SendInput", body) == (200, {})
+async def follow(link: BoxdLink, run_id: str, *argv: str) -> tuple[bytes, RunEnded]:
+    """Return all the terminal shows, and the end; attaches when the run is there."""
+    seen = b""
+    async with aclosing(link.runs.start(argv, run_id=RunId(run_id), terminal=SIZE)) as events:
+        async for event in events:
+            if isinstance(event, RunOutput):
+                assert event.stream == "pty"
+                seen += event.data
+            if isinstance(event, RunEnded):
+                return seen, event
+    raise AssertionError("no end")
 
 
-def test_the_terminal_is_the_users_own(box: Box) -> None:
-    run_id, live = shell(box, user="nobody")
-    with closing(live):
-        keys(box, run_id, b"stat -c '%U %a' $(tty); stty size; echo $TERM\n")
-        shown = live.until(b"xterm-256color\r\n").decode()
-        assert "nobody 620\r\n25 90\r\n" in shown
-        keys(box, run_id, b"exit 7\n")
-        assert live.rest()["exitCode"] == 7
+async def test_a_terminal_has_its_size_and_kind(link: BoxdLink) -> None:
+    seen, ended = await follow(link, "t1", "sh", "-c", "stty size; tty; echo $TERM")
+    lines = seen.decode().split()
+    assert lines[:2] == ["30", "100"]
+    assert lines[2].startswith("/dev/pts/")
+    assert lines[3] == "xterm-256color"
+    assert ended.exit_code == 0
 
 
-def test_interrupts_jobs_and_sizes(box: Box) -> None:
-    run_id, live = shell(box)
-    with closing(live):
-        keys(box, run_id, b"sleep 7777; echo code $?\n")
-        while not box.living("7777"):
-            pass
-        keys(box, run_id, b"\x03")
-        live.until(b"^C")
-        live.until(b"$ ")
-        keys(box, run_id, b"sleep 7777 & jobs\n")
-        live.until(b"Running")
-        resize = {**select(run_id), "pty": {"size": {"cols": 33, "rows": 11}}}
-        assert box.ask("POST", "/process.Process/Update", resize) == (200, {})
-        keys(box, run_id, b"stty size\n")
-        live.until(b"11 33\r\n")
-        tree = {**select(run_id), "sandkeeper": {"tree": True}}
-        assert box.ask("POST", "/process.Process/SendSignal", tree)[1] == {"sandkeeper": {"notStopped": []}}
-        assert live.rest()["sandkeeper"]["signal"] == 9
-    assert box.living("7777") == []
+async def test_typing_resizing_and_two_viewers(link: BoxdLink) -> None:
+    argv = ("sh", "-c", "read a; stty size; echo got $a; read b; exit 5")
+    first = asyncio.ensure_future(follow(link, "t2", *argv))
+    await _known(link, "t2")
+    second = asyncio.ensure_future(follow(link, "t2", *argv))
+    await link.runs.resize(RunId("t2"), TerminalSize(cols=90, rows=20))
+    await link.runs.send_keys(RunId("t2"), data=b"word\n")
+    await link.runs.send_keys(RunId("t2"), data=b"\n")
+    (one, end_one), (two, end_two) = await asyncio.gather(first, second)
+    assert b"20 90" in one
+    assert b"got word" in one
+    assert one == two
+    assert end_one.exit_code == end_two.exit_code == 5
 
 
-def test_several_viewers_see_the_same_and_a_late_one_all(box: Box) -> None:
-    run_id, first = shell(box)
-    with closing(first), closing(Live(box.control, "/process.Process/Connect", select(run_id))) as second:
-        keys(box, run_id, b"echo $((40 + 2))\n")
-        seen = first.until(b"42\r\n")
-        assert seen.endswith(second.until(b"42\r\n"))
-        whole = {**select(run_id), "sandkeeper": {"ptyOffset": 0}}
-        with closing(Live(box.control, "/process.Process/Connect", whole)) as third:
-            assert third.until(b"42\r\n").endswith(seen)
-        keys(box, run_id, b"exit\n")
-        assert first.rest()["exitCode"] == second.rest()["exitCode"] == 0
+async def test_a_bad_size_is_refused(link: BoxdLink) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        await link.runs.resize(RunId("t2"), TerminalSize(cols=0, rows=20))
+    assert caught.value.code == "terminal_size_invalid"
+    with pytest.raises(NotFound):
+        await link.runs.resize(RunId("t-none"), SIZE)
 
 
-def test_terminals_take_no_threads(box: Box) -> None:
-    before = box.sh("grep Threads /proc/1/status").stdout
-    shells = [shell(box) for _ in range(40)]
-    for run_id, live in shells:
-        keys(box, run_id, b"echo still here\n")
-        live.until(b"here\r\n")
-    assert box.sh("grep Threads /proc/1/status").stdout == before
-    for run_id, live in shells:
-        keys(box, run_id, b"exit\n")
-        assert live.rest()["exitCode"] == 0
-        live.close()
+async def test_a_quiet_command_is_ended_and_says_why(link: BoxdLink) -> None:
+    limits = RunLimits(quiet_timeout_ms=500)
+    outcome = await link.runs.collect(
+        ["sh", "-c", "echo begun; sleep 60"], run_id=RunId("q1"), timeout_ms=30_000, limits=limits
+    )
+    assert (outcome.outcome, outcome.reason, outcome.stdout) == ("timeout", "quiet", "begun\n")
+
+
+async def test_a_talking_command_is_not_quiet(link: BoxdLink) -> None:
+    limits = RunLimits(quiet_timeout_ms=800)
+    argv = ["sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done"]
+    outcome = await link.runs.collect(argv, run_id=RunId("q2"), timeout_ms=30_000, limits=limits)
+    assert (outcome.outcome, outcome.exit_code) == ("exited", 0)
+
+
+async def test_cpu_time_of_the_whole_tree_is_bounded(link: BoxdLink) -> None:
+    limits = RunLimits(cpu_limit_ms=600)
+    argv = ["sh", "-c", "sh -c 'while :; do :; done' & wait"]
+    outcome = await link.runs.collect(argv, run_id=RunId("c1"), timeout_ms=30_000, limits=limits)
+    assert (outcome.outcome, outcome.reason) == ("timeout", "cpu")
+    assert outcome.not_stopped == ()
+
+
+async def test_the_deadline_says_so(link: BoxdLink) -> None:
+    outcome = await link.runs.collect(["sleep", "60"], run_id=RunId("d1"), timeout_ms=300)
+    assert (outcome.outcome, outcome.reason) == ("timeout", "deadline")
+
+
+async def test_what_was_used_is_told(link: BoxdLink) -> None:
+    argv = ["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]
+    outcome = await link.runs.collect(argv, run_id=RunId("u1"), timeout_ms=60_000)
+    assert outcome.usage.user_ms > 0
+    assert outcome.usage.max_rss_bytes > 100_000
+
+
+async def _known(link: BoxdLink, run_id: str) -> RunEvent:
+    """Wait until the run has been started."""
+    while True:
+        for run in await link.runs.list():
+            if run.run_id == run_id:
+                return RunStarted(run.pid, run.run_id, 1, attached=False)
+        await asyncio.sleep(0.01)

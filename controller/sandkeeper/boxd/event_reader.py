@@ -18,12 +18,15 @@ from sandkeeper.boxd.events import (
     RunLost,
     RunOutput,
     RunStarted,
+    RunUsage,
     Stream,
+    TimeoutReason,
 )
 from sandkeeper.boxd.wire import BadFrame
 from sandkeeper.core.ids import RunId
 
-_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+_STREAMS: tuple[Stream, ...] = ("stdout", "stderr", "pty")
+_REASONS: tuple[TimeoutReason, ...] = ("deadline", "quiet", "cpu")
 _OUTCOMES: tuple[Outcome, ...] = ("exited", "signaled", "timeout")
 _MAX_NUMBER = 2**53
 _MAX_PIDS = 4096
@@ -34,7 +37,7 @@ class RunEventReader:
 
     def __init__(self, *, offsets: Mapping[Stream, int]) -> None:
         self.is_started = False
-        self._offsets: dict[Stream, int] = dict(offsets)
+        self._offsets: dict[Stream, int] = {stream: offsets.get(stream, 0) for stream in _STREAMS}
 
     def read(self, document: Mapping[str, Any]) -> RunEvent | None:
         """Return the event in one message; None for a sign of life or a kind we do not know.
@@ -150,6 +153,24 @@ def _ended(end: Mapping[str, Any]) -> RunEnded:
         stderr_size_bytes=_number(ours, "stderrBytes"),
         duration_ms=_number(ours, "durationMs"),
         not_stopped=_pids(ours),
+        reason=_reason(ours) if outcome == "timeout" else "",
+        oom_kills=_number(ours, "oomKills"),
+        usage=_usage(_object(ours, "rusage")),
+    )
+
+
+def _reason(ours: Mapping[str, Any]) -> TimeoutReason:
+    reason = ours.get("reason", "deadline")
+    if reason not in _REASONS:
+        raise BadFrame(f"reason {reason!r:.40}")
+    return cast("TimeoutReason", reason)
+
+
+def _usage(rusage: Mapping[str, Any]) -> RunUsage:
+    return RunUsage(
+        user_ms=_number(rusage, "userMs"),
+        system_ms=_number(rusage, "systemMs"),
+        max_rss_bytes=_number(rusage, "maxRssBytes"),
     )
 
 

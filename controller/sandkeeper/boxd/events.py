@@ -7,8 +7,39 @@ from typing import Literal
 
 from sandkeeper.core.ids import RunId
 
-Stream = Literal["stdout", "stderr"]
+Stream = Literal["stdout", "stderr", "pty"]
 Outcome = Literal["exited", "signaled", "timeout"]
+TimeoutReason = Literal["", "deadline", "quiet", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """A terminal's columns and rows."""
+
+    cols: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Limits of a run beside its timeout; None means none.
+
+    Attributes:
+        quiet_timeout_ms: Longest time without any output.
+        cpu_limit_ms: CPU time of the whole tree.
+    """
+
+    quiet_timeout_ms: int | None = None
+    cpu_limit_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage:
+    """What the run's processes used, as the kernel says (getrusage(2)): CPU times, and the largest RSS."""
+
+    user_ms: int = 0
+    system_ms: int = 0
+    max_rss_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +83,9 @@ class RunEnded:
         stderr_size_bytes: True size, whatever was sent.
         duration_ms: As boxd measured it, frozen time left out.
         not_stopped: Pids of the tree that a kill could not stop.
+        reason: Which limit a `timeout` hit: `deadline`, `quiet` (no output) or `cpu`; else empty.
+        oom_kills: Processes of the box that the memory limit killed while it ran.
+        usage: CPU time and memory.
     """
 
     outcome: Outcome
@@ -62,6 +96,9 @@ class RunEnded:
     stderr_size_bytes: int
     duration_ms: int
     not_stopped: tuple[int, ...]
+    reason: TimeoutReason = ""
+    oom_kills: int = 0
+    usage: RunUsage = RunUsage()
 
 
 RunEvent = RunStarted | RunOutput | RunLost | RunEnded
@@ -87,6 +124,9 @@ class RunOutcome:
         stderr_size_bytes: True size of stderr.
         duration_ms: As boxd measured it.
         not_stopped: Pids of the tree that a kill could not stop.
+        reason: Which limit a `timeout` hit, else empty.
+        oom_kills: Processes of the box that the memory limit killed while it ran.
+        usage: CPU time and memory.
     """
 
     run_id: RunId
@@ -104,6 +144,9 @@ class RunOutcome:
     stderr_size_bytes: int
     duration_ms: int
     not_stopped: tuple[int, ...]
+    reason: TimeoutReason = ""
+    oom_kills: int = 0
+    usage: RunUsage = RunUsage()
 
     @property
     def stdout(self) -> str:

@@ -6,10 +6,11 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sandkeeper.boxd.events import RunEnded, RunOutcome, RunStarted
+from sandkeeper.boxd.events import RunEnded, RunLimits, RunOutcome, RunStarted, TerminalSize
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import RunId, is_run_id
 
+MAX_TERMINAL = 4096
 STDIN_LIMIT_BYTES = 700 * 1024
 """Most stdin a start carries; its frame must stay under 1 MiB in base64. Longer input goes through a file."""
 
@@ -28,6 +29,10 @@ def start_document(
     detached: bool,
     stdout_offset: int,
     stderr_offset: int,
+    pty_offset: int = 0,
+    keeps_awake: bool | None = None,
+    limits: RunLimits | None = None,
+    terminal: TerminalSize | None = None,
 ) -> dict[str, Any]:
     """Return the message that starts or attaches to a run.
 
@@ -50,11 +55,12 @@ def start_document(
     kind = "stream" if stdin_open else "none" if stdin is None else "data"
     ours: dict[str, Any] = {
         "runId": run_id,
-        "stdin": kind,
         "detached": detached,
         "stdoutOffset": stdout_offset,
         "stderrOffset": stderr_offset,
     }
+    if terminal is None:
+        ours["stdin"] = kind
     if stdin is not None:
         ours["stdinData"] = b64encode(stdin).decode()
     if user is not None:
@@ -63,7 +69,31 @@ def start_document(
         ours["timeoutMs"] = timeout_ms
     if max_output_bytes is not None:
         ours["maxOutputBytes"] = max_output_bytes
-    return {"process": process, "stdin": stdin_open, "sandkeeper": ours}
+    if keeps_awake is not None:
+        ours["keepsAwake"] = keeps_awake
+    if limits is not None and limits.quiet_timeout_ms is not None:
+        ours["quietTimeoutMs"] = limits.quiet_timeout_ms
+    if limits is not None and limits.cpu_limit_ms is not None:
+        ours["cpuLimitMs"] = limits.cpu_limit_ms
+    document = {"process": process, "stdin": stdin_open, "sandkeeper": ours}
+    if terminal is not None:
+        ours["ptyOffset"] = pty_offset
+        document["pty"] = pty_document(terminal)
+    return document
+
+
+def pty_document(size: TerminalSize) -> dict[str, Any]:
+    """Return the message part that sets a terminal's size.
+
+    Raises:
+        InvalidArgument: `terminal_size_invalid`: columns and rows are 1 to 4096.
+    """
+    if not (1 <= size.cols <= MAX_TERMINAL and 1 <= size.rows <= MAX_TERMINAL):
+        raise InvalidArgument(
+            f"a terminal has 1 to {MAX_TERMINAL} columns and rows, not {size.cols} and {size.rows}",
+            code="terminal_size_invalid",
+        )
+    return {"size": {"cols": size.cols, "rows": size.rows}}
 
 
 def selector(run_id: RunId) -> dict[str, Any]:
@@ -97,4 +127,7 @@ def outcome_of(
         stderr_size_bytes=ended.stderr_size_bytes,
         duration_ms=ended.duration_ms,
         not_stopped=ended.not_stopped,
+        reason=ended.reason,
+        oom_kills=ended.oom_kills,
+        usage=ended.usage,
     )

@@ -8,43 +8,46 @@ is an error that says whether the command was admitted.
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from sandkeeper.boxd import errors
-from sandkeeper.boxd.event_reader import RunEventReader, not_stopped_in, runs_in
+from sandkeeper.boxd.event_reader import RunEventReader
 from sandkeeper.boxd.events import (
     RunEnded,
     RunEvent,
-    RunListing,
+    RunLimits,
     RunLost,
     RunOutcome,
     RunOutput,
     RunStarted,
+    TerminalSize,
 )
 from sandkeeper.boxd.exchange import FrameReader
-from sandkeeper.boxd.run_documents import STDIN_LIMIT_BYTES, outcome_of, selector, start_document
+from sandkeeper.boxd.run_controls import RunControls
+from sandkeeper.boxd.run_documents import (
+    outcome_of,
+    start_document,
+)
 from sandkeeper.boxd.transport import Transport
 from sandkeeper.boxd.wire import BadFrame
-from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError
+from sandkeeper.core.errors import NotFound, SandkeeperError
 from sandkeeper.core.ids import RunId
 from sandkeeper.ports import Ports
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 """Default cap of collected output, per stream."""
-KILL_WAIT_S = 15.0
 TAIL_WAIT_S = 1.0
 LATE_START_PAUSES_S = (0.02, 0.1, 0.4)
 """When a start was sent and then cancelled, boxd may read the kill before the start: the kill is tried again."""
 
 
-class Runs:
-    """Commands of one box, over its link's transport."""
+class Runs(RunControls):
+    """Commands of one box, over its link's transport: starting and following them, and all of `RunControls`."""
 
     def __init__(self, transport: Transport, *, ports: Ports) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._ports = ports
         self._kills: set[asyncio.Task[Any]] = set()
 
@@ -62,7 +65,11 @@ class Runs:
         max_output_bytes: int | None = None,
         stdout_offset: int = 0,
         stderr_offset: int = 0,
+        pty_offset: int = 0,
         detached: bool = False,
+        keeps_awake: bool | None = None,
+        limits: RunLimits | None = None,
+        terminal: TerminalSize | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
         """Start `argv` as `run_id`, or attach to that run, and yield its events; the last is `RunEnded`.
 
@@ -81,7 +88,11 @@ class Runs:
             max_output_bytes: Output sent per stream; the rest is only counted. None = all.
             stdout_offset: First byte wanted of stdout, when attaching.
             stderr_offset: First byte wanted of stderr, when attaching.
+            pty_offset: First byte wanted of the terminal's output, when attaching.
             detached: In a session of its own, and not waited for by idle rules.
+            keeps_awake: Whether it counts as activity; None = unless detached.
+            limits: Limits beside the timeout.
+            terminal: Size of the pseudo-terminal to run on; its output is the stream `pty`. None = no terminal.
 
         Raises:
             InvalidArgument: `exec_not_found`, `exec_denied`, `bad_cwd`, `unknown_user`, `run_id_invalid`,
@@ -105,6 +116,10 @@ class Runs:
             detached=detached,
             stdout_offset=stdout_offset,
             stderr_offset=stderr_offset,
+            pty_offset=pty_offset,
+            keeps_awake=keeps_awake,
+            limits=limits,
+            terminal=terminal,
         )
         step = f"run {run_id}"
         deadlines = self._transport.deadlines
@@ -113,7 +128,9 @@ class Runs:
             until_s = self._ports.clock.monotonic_s() + timeout_ms / 1000 + deadlines.grace_s
         exchange = await self._transport.open_stream("/process.Process/Start", document, step=step)
         try:
-            reader = RunEventReader(offsets={"stdout": stdout_offset, "stderr": stderr_offset})
+            reader = RunEventReader(
+                offsets={"stdout": stdout_offset, "stderr": stderr_offset, "pty": pty_offset}
+            )
             frames = FrameReader(exchange)
             while (frame := await frames.next(wait_s=deadlines.silence_s)) is not None and not frame.is_end:
                 try:
@@ -148,6 +165,7 @@ class Runs:
         stdin: bytes | None = None,
         timeout_ms: int | None = None,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
+        limits: RunLimits | None = None,
     ) -> RunOutcome:
         """Run `argv` to its end and return what came of it; a non-zero exit is a result.
 
@@ -169,6 +187,7 @@ class Runs:
             stdin=stdin,
             timeout_ms=timeout_ms,
             max_output_bytes=max_output_bytes,
+            limits=limits,
         )
         try:
             async with aclosing(events):
@@ -189,68 +208,6 @@ class Runs:
             await self._kill_for_cancel(run_id, was_started=started is not None)
             raise
         raise errors.invalid_answer("no end event", step=f"run {run_id}", admitted="yes")
-
-    async def signal(self, run_id: RunId, *, signum: int) -> None:
-        """Send `signum` to the run's process group.
-
-        Raises:
-            NotFound: No such run, or it has ended.
-        """
-        await self._transport.unary(
-            "POST",
-            "/process.Process/SendSignal",
-            {"process": selector(run_id), "signal": signum},
-            step=f"signal run {run_id}",
-        )
-
-    async def kill_tree(self, run_id: RunId) -> tuple[int, ...]:
-        """Kill the run's whole tree; return the pids that could not be stopped (empty = all are gone).
-
-        Repeating is safe.
-
-        Raises:
-            NotFound: No such run.
-        """
-        step = f"kill run {run_id}"
-        answer = await self._transport.unary(
-            "POST",
-            "/process.Process/SendSignal",
-            {"process": selector(run_id), "signal": "SIGNAL_SIGKILL", "sandkeeper": {"tree": True}},
-            step=step,
-            wait_s=KILL_WAIT_S,
-        )
-        try:
-            return not_stopped_in(answer)
-        except BadFrame as error:
-            raise errors.invalid_answer(str(error), step=step, admitted="yes") from error
-
-    async def send_stdin(self, run_id: RunId, *, data: bytes) -> None:
-        """Write `data` to the stdin of a run started with `stdin_open`. Not safe to repeat."""
-        if len(data) > STDIN_LIMIT_BYTES:
-            raise InvalidArgument(f"{len(data)} bytes of stdin at once", code="stdin_too_large")
-        await self._transport.unary(
-            "POST",
-            "/process.Process/SendInput",
-            {"process": selector(run_id), "input": {"stdin": b64encode(data).decode()}},
-            step=f"stdin of run {run_id}",
-        )
-
-    async def close_stdin(self, run_id: RunId) -> None:
-        """End the stdin of a run. Repeating is safe."""
-        await self._transport.unary(
-            "POST",
-            "/process.Process/CloseStdin",
-            {"process": selector(run_id)},
-            step=f"close stdin of run {run_id}",
-        )
-
-    async def list(self) -> tuple[RunListing, ...]:
-        """Return the running commands, those of other clients included."""
-        answer = await self._transport.unary("POST", "/process.Process/List", {}, step="list runs")
-        try:
-            return runs_in(answer)
-        except BadFrame as error:
-            raise errors.invalid_answer(str(error), step="list runs", admitted="yes") from error
 
     async def settle(self) -> None:
         """Wait for kills that cancelled calls left under way."""
