@@ -22,5 +22,5 @@ def in_virtual_time(test: AsyncTest) -> Callable[..., None]:
 
     parameters = list(inspect.signature(test).parameters.values())
     run.__signature__ = inspect.Signature(parameters[1:])  # type: ignore[attr-defined]
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     return run

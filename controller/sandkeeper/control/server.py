@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 MAX_BODY_BYTES = 4 * 1024 * 1024
 
 Verb = Callable[[Any], Awaitable[Any]]
+VerbEntries = dict[str, tuple[type[BaseModel], Verb]]
+"""Verbs by name, each with the model of its parameters."""
 
 
 class VerbTable:
@@ -74,7 +76,8 @@ def to_json(answer: Any) -> Any:
 class ControlServer:
     """One listening control socket.
 
-    The socket file is replaced at start (its folder is the controller's own, 0700) and removed at close.
+    The socket file is replaced at start (its folder is the controller's own, 0700) and stays at close: by then it may
+    be the next incarnation's.
     """
 
     def __init__(self, path: Path, *, table: VerbTable) -> None:

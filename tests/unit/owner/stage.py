@@ -72,11 +72,12 @@ class ScriptedRunner:
             await self._finish_call()
             self.story.append(f"cancelled {command.kind}")
             raise
-        reply = self.replies.get(command.kind, _GOOD[command.kind](command))
-        if isinstance(reply, Exception):
-            raise reply
+        made = self.replies.get(command.kind, _GOOD[command.kind])
+        if isinstance(made, Exception):
+            raise made
         self.story.append(f"end {command.kind}")
-        return reply(command) if callable(reply) else reply
+        reply: ev.Reply = made(command)
+        return reply
 
     async def _finish_call(self) -> None:
         """As at the real engine: a call that was sent is over before its cancellation goes on, however often asked."""
@@ -92,7 +93,8 @@ class ScriptedRunner:
         sight = self.sights.pop(0) if len(self.sights) > 1 else self.sights[0]
         if isinstance(sight, Exception):
             raise sight
-        return sight
+        seen: RuntimeObservation | None = sight
+        return seen
 
     async def correct(self, record: SandboxRecord, correction: Correction) -> None:
         self.story.append(f"correct {correction.value}")
@@ -127,6 +129,14 @@ class Stage:
     def start(self, *, is_recovered: bool = False) -> asyncio.Task[Any]:
         self.loop = self.machine.start(is_recovered=is_recovered)
         return self.loop
+
+    def begin(self) -> None:
+        """Start the machine of a new sandbox, or of one that nothing has to be compared for."""
+        self.loop = self.machine.start(is_recovered=False)
+
+    def recover(self) -> None:
+        """Start the machine as an owner's restart does."""
+        self.loop = self.machine.start(is_recovered=True)
 
     async def kinds(self) -> list[str]:
         """Return the kinds of all journal lines."""

@@ -37,7 +37,7 @@ async def outcome_of(stage: Stage, event: ev.Request) -> str:
 @in_virtual_time
 async def test_a_command_is_performed_only_when_its_record_is_durable(ports: Ports) -> None:
     stage = await set_stage(ports)
-    stage.start()
+    stage.begin()
     answer = await stage.machine.ask(ev.StartRequested(request=request()))
     assert answer["phase"] == "running"
     durable = stage.runner.durable[0]
@@ -50,7 +50,7 @@ async def test_a_command_is_performed_only_when_its_record_is_durable(ports: Por
 @in_virtual_time
 async def test_the_answer_is_durable_before_it_is_given(ports: Ports) -> None:
     stage = await set_stage(ports)
-    stage.start()
+    stage.begin()
     answer = await stage.machine.ask(ev.StartRequested(request=request()))
     kept = await stage.journal.answer(request().request_id, tenant_id=DEFAULT_TENANT)
     assert kept is not None
@@ -60,7 +60,7 @@ async def test_the_answer_is_durable_before_it_is_given(ports: Ports) -> None:
 @in_virtual_time
 async def test_a_request_whose_commit_is_refused_changes_nothing_and_is_answered(ports: Ports) -> None:
     stage = await set_stage(ports)
-    stage.start()
+    stage.begin()
     stage.disk.is_full = True
     before = stage.machine.record
     with pytest.raises(ResourceExhausted) as refusal:
@@ -76,7 +76,7 @@ async def test_a_request_whose_commit_is_refused_changes_nothing_and_is_answered
 async def test_a_fact_is_retried_until_the_journal_takes_it(ports: Ports) -> None:
     stage = await set_stage(ports)
     stage.runner.hold("launch_runtime")
-    stage.start()
+    stage.begin()
     asking = ports.spawn(stage.machine.ask(ev.StartRequested(request=request())), name="ask")
     await stage.rest()
     stage.disk.is_full = True
@@ -120,7 +120,7 @@ async def test_a_journal_closed_for_good_ends_the_loop_during_recovery_too(ports
 async def test_deferred_requests_keep_their_order(ports: Ports) -> None:
     stage = await set_stage(ports)
     stage.runner.hold("launch_runtime")
-    stage.start()
+    stage.begin()
     asked = (
         ev.StartRequested(request=request("a")),
         ev.PauseRequested(request=request("b")),
@@ -150,7 +150,7 @@ async def test_unavailable_is_told_but_is_no_answer_to_keep(ports: Ports) -> Non
     stage.runner.replies["freeze_runtime"] = lambda command: ev.CommandFailed(
         command_id=command.command_id, category="Unavailable", code="engine_unavailable", message="away"
     )
-    stage.start()
+    stage.begin()
     with pytest.raises(Unavailable):
         await stage.machine.ask(ev.PauseRequested(request=request("p")))
     assert await stage.journal.answer(RequestId("p"), tenant_id=DEFAULT_TENANT) is None
@@ -163,7 +163,7 @@ async def test_a_superseded_command_has_ended_before_the_next_begins(ports: Port
     stage = await set_stage(ports)
     stage.runner.hold("launch_runtime")
     stage.runner.cancel_takes_s = 5.0
-    stage.start()
+    stage.begin()
     starting = ports.spawn(outcome_of(stage, ev.StartRequested(request=request("s"))), name="start")
     await stage.rest()
     assert await outcome_of(stage, ev.DestroyRequested(request=request("d"))) == "destroyed"
@@ -181,7 +181,7 @@ async def test_a_command_superseded_while_it_waits_for_its_predecessor_never_beg
     stage = await set_stage(ports)
     stage.runner.hold("launch_runtime")
     stage.runner.cancel_takes_s = 5.0
-    stage.start()
+    stage.begin()
     asked = (
         ev.StartRequested(request=request("a")),
         ev.StopRequested(request=request("b"), keep=Keep.NOTHING),
@@ -203,7 +203,7 @@ async def test_a_command_superseded_while_it_waits_for_its_predecessor_never_beg
 @in_virtual_time
 async def test_a_late_reply_of_a_superseded_command_is_stale(ports: Ports) -> None:
     stage = await set_stage(ports, record(Phase.RUNNING))
-    stage.start()
+    stage.begin()
     stage.machine.tell(ev.RuntimeStarted(command_id=record(Phase.STARTING).pending.command_id))  # type: ignore[union-attr]
     await stage.rest()
     assert stage.commits == []
@@ -230,7 +230,7 @@ async def test_a_lifetime_ends_though_the_journal_was_full_at_its_end(ports: Por
     loop = stage.start()
     stage.disk.is_full = True
     await stage.rest(60)
-    assert stage.machine.record.phase is Phase.CREATED
+    assert stage.commits == []
     stage.disk.is_full = False
     await loop
     assert stage.machine.record.phase is Phase.DESTROYED
@@ -241,13 +241,11 @@ async def test_a_destroyed_sandbox_retires_after_all_who_waited_are_answered(por
     stage = await set_stage(ports, record(Phase.RUNNING))
     stage.runner.hold("remove_runtime")
     loop = stage.start()
-    first, second = (
-        ports.spawn(outcome_of(stage, ev.DestroyRequested(request=request(name))), name=name)
-        for name in ("a", "b")
-    )
+    asked = [ev.DestroyRequested(request=request(name)) for name in ("a", "b")]
+    answers = [ports.spawn(outcome_of(stage, event), name="destroy") for event in asked]
     await stage.rest()
     stage.runner.release("remove_runtime")
-    assert await asyncio.gather(first, second) == ["destroyed", "destroyed"]
+    assert await asyncio.gather(*answers) == ["destroyed", "destroyed"]
     await loop
 
 
@@ -255,7 +253,7 @@ async def test_a_destroyed_sandbox_retires_after_all_who_waited_are_answered(por
 async def test_close_changes_nothing_and_tells_who_waits(ports: Ports) -> None:
     stage = await set_stage(ports)
     stage.runner.hold("launch_runtime")
-    stage.start()
+    stage.begin()
     asking = ports.spawn(stage.machine.ask(ev.StartRequested(request=request())), name="ask")
     await stage.rest()
     await stage.machine.close()
@@ -270,7 +268,7 @@ async def test_close_changes_nothing_and_tells_who_waits(ports: Ports) -> None:
 async def test_a_recovered_command_is_performed_and_its_request_can_be_joined(ports: Ports) -> None:
     stage = await set_stage(ports, record(Phase.STARTING))
     stage.runner.hold("launch_runtime")
-    stage.start(is_recovered=True)
+    stage.recover()
     await stage.rest()
     joined = stage.machine.joined(request("pending"))
     assert joined is not None
@@ -282,7 +280,7 @@ async def test_a_recovered_command_is_performed_and_its_request_can_be_joined(po
 async def test_the_engine_is_waited_for_before_anything_is_decided(ports: Ports) -> None:
     stage = await set_stage(ports, record(Phase.RUNNING))
     stage.runner.sights = [Unavailable("away", code="engine_unavailable")] * 3 + [None]
-    stage.start(is_recovered=True)
+    stage.recover()
     await stage.rest(0.1)
     assert stage.machine.record.phase is Phase.RUNNING
     await stage.rest(30)
@@ -294,7 +292,7 @@ async def test_the_engine_is_waited_for_before_anything_is_decided(ports: Ports)
 async def test_a_pending_command_is_taken_up_though_the_first_look_failed(ports: Ports) -> None:
     stage = await set_stage(ports, record(Phase.STARTING))
     stage.runner.sights = [SandkeeperError("the engine stumbled", code="engine_error"), None]
-    stage.start(is_recovered=True)
+    stage.recover()
     await stage.rest(10)
     assert stage.machine.record.phase is Phase.RUNNING
 
@@ -308,7 +306,7 @@ async def test_an_interrupted_snapshot_ends_though_its_thaw_was_refused_once(por
     assert sandbox.birth_id is not None
     stage.runner.sights = [RuntimeObservation(birth_id=sandbox.birth_id, state=RuntimeState.FROZEN, pid=1)]
     stage.runner.refused_corrections = [FailedPrecondition("not now", code="runtime_busy")]
-    stage.start(is_recovered=True)
+    stage.recover()
     await stage.rest(10)
     assert stage.runner.story[:2] == ["correct thaw", "correct thaw"]
     assert (await stage.kinds())[0] == "snapshot_failed"
@@ -317,7 +315,7 @@ async def test_an_interrupted_snapshot_ends_though_its_thaw_was_refused_once(por
 @in_virtual_time
 async def test_a_lost_runtime_is_noticed_by_its_watch(ports: Ports) -> None:
     stage = await set_stage(ports)
-    stage.start()
+    stage.begin()
     await stage.machine.ask(ev.StartRequested(request=request()))
     stage.runner.lost.put_nowait(ev.RuntimeLost(generation=1, reason="killed", message="gone"))
     await stage.rest()
@@ -331,7 +329,7 @@ async def test_a_lost_runtime_is_noticed_by_its_watch(ports: Ports) -> None:
 @in_virtual_time
 async def test_a_request_cut_by_a_loss_is_told_so(ports: Ports) -> None:
     stage = await set_stage(ports)
-    stage.start()
+    stage.begin()
     await stage.machine.ask(ev.StartRequested(request=request()))
     stage.runner.hold("commit_snapshot")
     event = ev.SnapshotRequested(request=request("sn", "take_snapshot"), snapshot_id=SnapshotId("sn9"))

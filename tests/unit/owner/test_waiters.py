@@ -34,7 +34,7 @@ async def test_all_who_join_get_the_one_answer() -> None:
 @pytest.mark.parametrize("other", [ref(verb="stop"), ref(fingerprint="g")])
 async def test_the_same_id_for_something_else_is_a_conflict(other: RequestRef) -> None:
     waiters = Waiters()
-    waiters.expect(ref())
+    _ = waiters.expect(ref())
     with pytest.raises(AlreadyExists) as conflict:
         waiters.join(other)
     assert (conflict.value.code, conflict.value.request_id) == ("request_id_conflict", R1)
@@ -50,7 +50,7 @@ async def test_an_error_is_raised_in_who_waits() -> None:
 
 async def test_an_answered_request_is_in_progress_no_more() -> None:
     waiters = Waiters()
-    waiters.expect(ref())
+    _ = waiters.expect(ref())
     waiters.resolve(R1, {})
     assert waiters.join(ref()) is None
     waiters.resolve(R1, {"late": True})
