@@ -23,7 +23,7 @@ def box(installation: Installed) -> Iterator[str]:
     name = "cli-box"
     installation.sk("create", "--name", name, *SMALL)
     yield name
-    installation.sk("rm", name)
+    installation.sk("rm", name, check=False)
 
 
 def test_exec_passes_on_output_and_the_exit_code(installation: Installed, box: str) -> None:
@@ -81,7 +81,7 @@ def test_snapshot_fork_and_rm(installation: Installed, box: str) -> None:
     refused = installation.sk("snapshot", "delete", snapshot, "--json", check=False)
     assert refused.returncode == 1
     assert json.loads(refused.stderr)["error"]["category"] == "FailedPrecondition"
-    installation.sk("rm", *forks)
+    installation.sk("rm", box, *forks)
     installation.sk("snapshot", "delete", snapshot)
 
 

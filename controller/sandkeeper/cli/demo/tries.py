@@ -16,7 +16,7 @@ SUITE = "the test suite"
 SUITE_COMMAND = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 SUITE_ENV = {"PYTHONDONTWRITEBYTECODE": "1"}
 SUITE_TIMEOUT_S = 240.0
-HANG_TIMEOUT_S = 40.0
+HANG_TIMEOUT_S = 30.0
 
 RIGHT, WRONG, HANGING, HOARDING = "right", "wrong", "hanging", "hoarding"
 
