@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ VerbEntries = dict[str, tuple[type[BaseModel], Verb]]
 class VerbTable:
     """Verbs by name, each with the model of its parameters."""
 
-    def __init__(self, verbs: Mapping[str, tuple[type[BaseModel], Verb]]) -> None:
+    def __init__(self, verbs: VerbEntries) -> None:
         self._verbs = dict(verbs)
 
     async def call(self, verb: str, payload: Any) -> Any:

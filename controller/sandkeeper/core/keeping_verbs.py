@@ -62,14 +62,3 @@ class ListAlarms(OfSandbox):
     """List all pending alarms, soonest first, then the `settled` ones that ended last."""
 
     settled: Annotated[int, Field(ge=0, le=1000)] = 100
-
-
-KEEPING_VERBS = (
-    "state_get",
-    "state_put",
-    "state_delete",
-    "state_list",
-    "alarm_set",
-    "alarm_cancel",
-    "alarm_list",
-)

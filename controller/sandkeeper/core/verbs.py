@@ -8,7 +8,7 @@ id with other parameters is `request_id_conflict`.
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,9 +47,15 @@ class OfSandbox(Params):
 
 
 class ChangeSandbox(OfSandbox):
-    """A mutating verb on one sandbox without parameters of its own: start, pause, resume, destroy."""
+    """A mutating verb on one sandbox without parameters of its own: start, pause, resume."""
 
     request_id: RequestId
+
+
+class DestroySandbox(ChangeSandbox):
+    """Destroy for good; `client_gone` is the directory's reason when a client's lease has run out."""
+
+    reason: Literal["requested", "client_gone"] = "requested"
 
 
 class StopSandbox(ChangeSandbox):
@@ -177,4 +183,11 @@ OWNER_VERBS = (
     "lease",
     "events",
     "ping",
+    "state_get",
+    "state_put",
+    "state_delete",
+    "state_list",
+    "alarm_set",
+    "alarm_cancel",
+    "alarm_list",
 )

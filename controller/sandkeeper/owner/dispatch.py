@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sandkeeper.control.server import VerbTable
+from sandkeeper.control.server import VerbEntries, VerbTable
 from sandkeeper.core import events as ev
 from sandkeeper.core import verbs
 from sandkeeper.core.admission import MachineFacts, Policy, check_size
@@ -46,24 +46,25 @@ class OwnerVerbs:
         self._machine_facts = machine_facts
         self._ports = ports
 
-    def table(self) -> VerbTable:
-        """Return the dispatch table."""
-        return VerbTable(
-            {
-                "ping": (verbs.Nothing, self._ping),
-                "adopt": (verbs.AdoptSpec, self._adopt),
-                "describe": (verbs.OfSandbox, self._describe),
-                "start": (verbs.ChangeSandbox, self._start),
-                "pause": (verbs.ChangeSandbox, self._pause),
-                "resume": (verbs.ChangeSandbox, self._resume),
-                "destroy": (verbs.ChangeSandbox, self._destroy),
-                "stop": (verbs.StopSandbox, self._stop),
-                "resize": (verbs.ResizeSandbox, self._resize),
-                "take_snapshot": (verbs.TakeSnapshot, self._take_snapshot),
-                "lease": (verbs.OfSandbox, self._lease),
-                "events": (verbs.ReadEvents, self._events),
-            }
-        )
+    def table(self, *more: VerbEntries) -> VerbTable:
+        """Return the dispatch table, with the verbs of `more` beside these."""
+        entries: VerbEntries = {
+            "ping": (verbs.Nothing, self._ping),
+            "adopt": (verbs.AdoptSpec, self._adopt),
+            "describe": (verbs.OfSandbox, self._describe),
+            "start": (verbs.ChangeSandbox, self._start),
+            "pause": (verbs.ChangeSandbox, self._pause),
+            "resume": (verbs.ChangeSandbox, self._resume),
+            "destroy": (verbs.DestroySandbox, self._destroy),
+            "stop": (verbs.StopSandbox, self._stop),
+            "resize": (verbs.ResizeSandbox, self._resize),
+            "take_snapshot": (verbs.TakeSnapshot, self._take_snapshot),
+            "lease": (verbs.OfSandbox, self._lease),
+            "events": (verbs.ReadEvents, self._events),
+        }
+        for others in more:
+            entries |= others
+        return VerbTable(entries)
 
     async def _ping(self, params: verbs.Nothing) -> dict[str, Any]:
         return self._roster.status()
@@ -110,9 +111,10 @@ class OwnerVerbs:
         request = _request(params, verb="resume")
         return await self._change(params, ev.ResumeRequested(request=request), request)
 
-    async def _destroy(self, params: verbs.ChangeSandbox) -> Any:
+    async def _destroy(self, params: verbs.DestroySandbox) -> Any:
         request = _request(params, verb="destroy")
-        return await self._change(params, ev.DestroyRequested(request=request), request)
+        event = ev.DestroyRequested(request=request, reason=params.reason)
+        return await self._change(params, event, request)
 
     async def _stop(self, params: verbs.StopSandbox) -> Any:
         request = _request(params, verb="stop")

@@ -23,11 +23,13 @@ from sandkeeper.core.commands import LaunchRuntime
 from sandkeeper.core.errors import FailedPrecondition
 from sandkeeper.core.ids import DEFAULT_TENANT, BirthId, OwnerId, SandboxId
 from sandkeeper.core.record import SandboxRecord
+from sandkeeper.owner.alarms import AlarmClock
 from sandkeeper.owner.boxes import RealBoxes
 from sandkeeper.owner.config import Config
 from sandkeeper.owner.dispatch import OwnerVerbs
 from sandkeeper.owner.fence import enlist_at, fence
 from sandkeeper.owner.identity import Identity, load_identity
+from sandkeeper.owner.keeping import KeepingVerbs
 from sandkeeper.owner.launch import Launcher
 from sandkeeper.owner.retention import Retention
 from sandkeeper.owner.roster import Roster
@@ -107,9 +109,11 @@ class OwnerHost:
         self._stack.push_async_callback(roster.close)
         count = await roster.load()
         facts = machine_facts()
+        clock = AlarmClock(journal, on_fired=roster.announce, ports=self._ports)
+        keeping = KeepingVerbs(roster, journal=journal, on_alarm=clock.look_again, ports=self._ports)
         self._table = OwnerVerbs(
             roster, journal=journal, policy=config.policy, machine_facts=facts, ports=self._ports
-        ).table()
+        ).table(keeping.entries())
         server = ControlServer(paths.control_socket, table=self._table)
         await server.start()
         self._stack.push_async_callback(server.close)
@@ -127,6 +131,9 @@ class OwnerHost:
         )
         tending.add_done_callback(self._on_end)
         self._stack.callback(tending.cancel)
+        alarms = self._ports.spawn(clock.run(), name=f"alarms {self._owner_id}")
+        alarms.add_done_callback(self._on_end)
+        self._stack.callback(alarms.cancel)
         log.info("owner_started", owner_id=self._owner_id, epoch=fenced.epoch, sandboxes=count)
 
     async def call(self, verb: str, payload: Any) -> Any:
@@ -167,6 +174,8 @@ class OwnerHost:
                 boxes=boxes,
                 installation_id=identity.installation_id,
                 max_snapshot_bytes=self._config.policy.max_snapshot_bytes,
+                flatten_at_depth=self._config.policy.flatten_at_depth,
+                secrets=self._config.policy.snapshot_secrets,
                 ports=self._ports,
             ),
             ports=self._ports,

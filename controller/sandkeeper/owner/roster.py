@@ -130,6 +130,11 @@ class Roster:
         """Return the event of the next commit of any sandbox; take it before reading what there is already."""
         return self._news
 
+    def announce(self) -> None:
+        """Wake those who wait for news: something was written to the journal."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
     async def audit(self) -> None:
         """Compare all quiet sandboxes with one listing of the engine; those that differ look for themselves."""
         try:
@@ -186,8 +191,7 @@ class Roster:
         return machine
 
     def _on_commit(self, machine: SandboxMachine) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        self.announce()
         if machine.record.phase is Phase.DESTROYED:
             self.forget(machine)
             machine.retire()
