@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -34,14 +35,10 @@ async def written(rig: EngineRig, *, frozen: bool = False) -> BirthId:
 async def files_of(rig: EngineRig, image_id: str, path: str) -> bytes | None:
     """Return a file of an image, through a container of it that never runs."""
     settings = rig.settings()
-    await rig.engine.create(type(settings)(**{**_fields(settings), "image_id": image_id}))
+    await rig.engine.create(replace(settings, image_id=image_id))
     body = await rig.engine.read_file(settings.birth_id, path, max_bytes=100)
     await rig.engine.remove(settings.birth_id)
     return body
-
-
-def _fields(settings: object) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -27,6 +27,7 @@ class SimulatedBox:
     is_frozen: bool = False
     is_dead: bool = False
     idle_s: float = 0.0
+    files: dict[str, bytes] = field(default_factory=dict)
 
     def freeze(self) -> None:
         self.is_frozen = True
@@ -46,7 +47,7 @@ class BoxYard:
 
     def boot(self, runtime: FakeRuntime) -> SimulatedBox:
         """Start a box in a runtime; called by the fake engine at each start."""
-        box = self.boxes[runtime.birth_id] = SimulatedBox()
+        box = self.boxes[runtime.birth_id] = SimulatedBox(files=runtime.files)
         return box
 
 
@@ -91,6 +92,18 @@ class SimulatedBoxes:
 
     async def resume(self, record: SandboxRecord) -> None:
         (await self._call("resume", record)).is_draining = False
+
+    async def save_metadata(self, record: SandboxRecord) -> str | None:
+        await self._call("save_metadata", record)
+        return None
+
+    async def read_head(self, record: SandboxRecord, path: str, *, max_bytes: int) -> bytes | None:
+        box = await self._call("read_head", record)
+        content = box.files.get(path)
+        return None if content is None else content[:max_bytes]
+
+    async def overwrite(self, record: SandboxRecord, path: str, content: bytes) -> None:
+        (await self._call("overwrite", record)).files[path] = content
 
     async def discard(self, birth_id: BirthId) -> None:
         await self.process.point(f"discard {birth_id}")

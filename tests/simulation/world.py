@@ -17,7 +17,9 @@ from sandkeeper.core.errors import Unavailable
 from sandkeeper.core.ids import InstallationId, MachineId, OwnerId
 from sandkeeper.core.record import SandboxRecord
 from sandkeeper.owner import fence as fencing
+from sandkeeper.owner.alarms import AlarmClock
 from sandkeeper.owner.dispatch import OwnerVerbs
+from sandkeeper.owner.keeping import KeepingVerbs
 from sandkeeper.owner.launch import Launcher
 from sandkeeper.owner.roster import Roster
 from sandkeeper.owner.runner import EngineRunner
@@ -50,6 +52,7 @@ class Incarnation:
         self.roster: Roster
         self.verbs: Any = None
         self.audit: asyncio.Task[Any] | None = None
+        self.alarms: asyncio.Task[Any] | None = None
         self.failure: str | None = None
 
     async def call(self, verb: str, payload: dict[str, Any]) -> Any:
@@ -134,13 +137,19 @@ class World:
             fatal=lambda reason: self._fatal(incarnation, reason),
         )
         await incarnation.roster.load()
+        clock = AlarmClock(journal, on_fired=incarnation.roster.announce, ports=self.ports)
+        keeping = KeepingVerbs(
+            incarnation.roster, journal=journal, on_alarm=clock.look_again, ports=self.ports
+        )
         incarnation.verbs = OwnerVerbs(
             incarnation.roster,
             journal=journal,
             policy=Policy(),
             machine_facts=MachineFacts(cpu_count=8, memory_bytes=2**36),
             ports=self.ports,
-        ).table()
+        ).table(keeping.entries())
+        incarnation.alarms = self.ports.spawn(clock.run(), name=f"alarms {process.name}")
+        incarnation.alarms.add_done_callback(lambda ended: self._alarms_ended(incarnation, ended))
         incarnation.audit = self.ports.spawn(self._audit(incarnation), name=f"audit {process.name}")
 
     def _runner(self, engine: FakeEngine, boxes: SimulatedBoxes) -> EngineRunner:
@@ -159,6 +168,8 @@ class World:
             boxes=boxes,
             launcher=Launcher(engine=engine, boxes=boxes, settings_for=settings_for, ports=self.ports),
             snapshotter=Snapshotter(
+                flatten_at_depth=3,
+                secrets="warn",
                 engine=engine,
                 boxes=boxes,
                 installation_id=INSTALLATION,
@@ -189,6 +200,12 @@ class World:
         for incarnation in self.incarnations:
             if incarnation.process.name == name:
                 incarnation.process.kill()
+
+    def _alarms_ended(self, incarnation: Incarnation, ended: asyncio.Task[Any]) -> None:
+        """As in the host: the owner cannot go on without its alarm clock."""
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None and not incarnation.process.is_dead:
+            self._fatal(incarnation, f"the alarm clock ended with {error!r}")
 
     def _fatal(self, incarnation: Incarnation, reason: str) -> None:
         incarnation.failure = reason

@@ -122,6 +122,18 @@ class Quiesced(Answer):
     runs: tuple[_Text, ...] = ()
 
 
+class MetadataSaved(Answer):
+    """What boxd wrote into its side file.
+
+    Attributes:
+        entries: Files it holds something about.
+        cut: Why it does not hold all; empty when it does.
+    """
+
+    entries: _Count = 0
+    cut: _Text = ""
+
+
 class FileEntry(Answer):
     """One file of the box.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sandkeeper.boxd import errors
-from sandkeeper.boxd.answers import Hello, Quiesced, Vitals, checked
+from sandkeeper.boxd.answers import Hello, MetadataSaved, Quiesced, Vitals, checked
 from sandkeeper.boxd.box_ports import BoxPorts
 from sandkeeper.boxd.files import Files
 from sandkeeper.boxd.runs import Runs
@@ -188,6 +188,23 @@ class BoxdLink:
             limit_bytes=CONTROL_ANSWER_LIMIT_BYTES,
         )
         return checked(Vitals, answer, step="health")
+
+    async def save_metadata(self, *, timeout_s: float) -> MetadataSaved:
+        """Have boxd write user attributes and nanosecond times into its side file, for a restore to bring back.
+
+        Raises:
+            Unavailable: `runtime_unreachable` or `runtime_silent`.
+            FailedPrecondition: `stale_epoch`.
+        """
+        answer = await self._transport.unary(
+            "POST",
+            "/sandkeeper/v1/metadata/save",
+            {"epoch": self.epoch},
+            step="metadata.save",
+            wait_s=timeout_s,
+            limit_bytes=CONTROL_ANSWER_LIMIT_BYTES,
+        )
+        return checked(MetadataSaved, answer, step="metadata.save")
 
     async def aclose(self) -> None:
         """Close the connections and wait for the kills that cancelled calls left. Repeating is safe."""

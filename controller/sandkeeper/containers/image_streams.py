@@ -16,7 +16,7 @@ from docker.errors import NotFound
 from sandkeeper.containers import docker_calls as calls
 from sandkeeper.containers.docker_connection import DockerApi
 from sandkeeper.containers.settings import BIRTH_LABEL, BOXD_FOLDER, INSTALLATION_LABEL
-from sandkeeper.containers.tree_digest import ChunkReader, TreeDigest, digest_of
+from sandkeeper.containers.tree_digest import TreeDigest, as_file, digest_of
 from sandkeeper.core.errors import Aborted, DataLoss, Internal
 from sandkeeper.core.ids import BirthId, InstallationId
 
@@ -37,7 +37,7 @@ def read_file(api: DockerApi, birth_id: BirthId, path: str, *, max_bytes: int) -
     except NotFound:
         return None
     try:
-        with tarfile.open(fileobj=ChunkReader(stream), mode="r|") as archive:
+        with tarfile.open(fileobj=as_file(stream), mode="r|") as archive:
             member = archive.next()
             file = archive.extractfile(member) if member is not None and member.isreg() else None
             return None if file is None else file.read(max_bytes)

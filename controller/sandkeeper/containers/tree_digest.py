@@ -10,6 +10,7 @@ import hashlib
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import IO, cast
 
 READ_BYTES = 256 * 1024
 ENGINES_OWN = frozenset(
@@ -63,6 +64,11 @@ class ChunkReader:
         return taken
 
 
+def as_file(chunks: Iterable[bytes]) -> IO[bytes]:
+    """Return what `tarfile` needs of a file, over a stream of chunks: it only ever reads forward."""
+    return cast("IO[bytes]", ChunkReader(chunks))
+
+
 def digest_of(chunks: Iterable[bytes]) -> TreeDigest:
     """Return the digest of the tree in a tar stream.
 
@@ -70,13 +76,13 @@ def digest_of(chunks: Iterable[bytes]) -> TreeDigest:
         tarfile.TarError: It is no tar stream, or cut.
     """
     total, count = 0, 0
-    with tarfile.open(fileobj=ChunkReader(chunks), mode="r|", bufsize=READ_BYTES) as archive:
-        for member in archive:
+    with tarfile.open(fileobj=as_file(chunks), mode="r|", bufsize=READ_BYTES) as archive:
+        while (member := archive.next()) is not None:
             name = member.name.removeprefix("./").rstrip("/")
             if name and name not in ENGINES_OWN:
                 total += _hash_of(name, member, archive)
                 count += 1
-            archive.members = []  # the library would keep every one it has seen
+            archive.members = []  # type: ignore[attr-defined]  # the library keeps all it has seen
     return TreeDigest(f"{total % _WHOLE:064x}", count)
 
 

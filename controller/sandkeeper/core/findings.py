@@ -95,6 +95,27 @@ TOOL_FILES = (
     ),
 )
 
+ALWAYS_READ = (
+    *(
+        f"{home}{end}"
+        for home in ("/root", "/home/user")
+        for end in (
+            "/.netrc",
+            "/.aws/credentials",
+            "/.docker/config.json",
+            "/.npmrc",
+            "/.config/pip/pip.conf",
+            "/.pip/pip.conf",
+            "/.pypirc",
+            "/.git-credentials",
+            "/.config/gh/hosts.yml",
+            "/.kube/config",
+        )
+    ),
+    "/etc/pip.conf",
+)
+"""Read whether they have changed or not: an earlier snapshot may have brought them."""
+
 TOKEN_SHAPES: dict[str, re.Pattern[bytes]] = {
     "aws_access_key": re.compile(rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     "aws_secret_key": re.compile(rb"(?i)aws_secret_access_key[\"']?\s*[:=]\s*[\"']?[A-Za-z0-9/+]{40}\b"),

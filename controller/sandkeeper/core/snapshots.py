@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from sandkeeper.core.errors import DataLoss
 from sandkeeper.core.ids import SandboxId, SnapshotId
 from sandkeeper.core.record import SnapshotRecord
 
@@ -117,6 +118,16 @@ def prunable(
         elif is_superseded and snapshot.snapshot_id not in pinned:
             found[snapshot.snapshot_id] = f"automatic, and {AUTOMATIC_KEPT} newer ones are kept"
     return found
+
+
+def snapshot_missing(snapshot_id: SnapshotId) -> DataLoss:
+    """Return the error for a snapshot whose image is gone; nothing older is taken in its place."""
+    return DataLoss(
+        f"the image of snapshot {snapshot_id} is gone from the engine",
+        code="snapshot_missing",
+        advice="restore another snapshot knowingly, or import this one from an archive",
+        details={"snapshot": snapshot_id},
+    )
 
 
 def wants_flattening(depth: int, *, flatten_at_depth: int) -> bool:

@@ -20,6 +20,8 @@ from sandkeeper.ports import Ports
 
 HAND_OVER_S = 30.0
 LOOK_S = 2.0
+METADATA_S = 8.0
+"""A drain ends by itself after ten seconds."""
 
 OnImpostor = Callable[[BirthId, int, int], None]
 
@@ -89,6 +91,30 @@ class Boxes(Protocol):
 
         Raises:
             SandkeeperError: It does not answer, or refuses.
+        """
+        ...
+
+    async def save_metadata(self, record: SandboxRecord) -> str | None:
+        """Have a drained box write down what a commit loses; return why not all of it was, or None.
+
+        Raises:
+            SandkeeperError: It does not answer, or refuses.
+        """
+        ...
+
+    async def read_head(self, record: SandboxRecord, path: str, *, max_bytes: int) -> bytes | None:
+        """Return the beginning of a file of a running box, or None when there is none.
+
+        Raises:
+            SandkeeperError: It is no regular file, or the box does not answer.
+        """
+        ...
+
+    async def overwrite(self, record: SandboxRecord, path: str, content: bytes) -> None:
+        """Replace a file's content; its owner and mode stay.
+
+        Raises:
+            SandkeeperError: It could not be written, or the box does not answer.
         """
         ...
 
@@ -167,6 +193,24 @@ class RealBoxes:
     async def resume(self, record: SandboxRecord) -> None:
         """See `Boxes.resume`."""
         await self._link(record).resume()
+
+    async def save_metadata(self, record: SandboxRecord) -> str | None:
+        """See `Boxes.save_metadata`."""
+        saved = await self._link(record).save_metadata(timeout_s=METADATA_S)
+        return saved.cut or None
+
+    async def read_head(self, record: SandboxRecord, path: str, *, max_bytes: int) -> bytes | None:
+        """See `Boxes.read_head`."""
+        try:
+            return await self._link(record).files.read(path, length=max_bytes, user="root")
+        except NotFound:
+            return None
+
+    async def overwrite(self, record: SandboxRecord, path: str, content: bytes) -> None:
+        """See `Boxes.overwrite`."""
+        files = self._link(record).files
+        entry = await files.stat(path, user="root")
+        await files.write(entry.path, data=content, user=entry.owner or "root")
 
     async def discard(self, birth_id: BirthId) -> None:
         """See `Boxes.discard`."""

@@ -20,6 +20,7 @@ from sandkeeper.core.errors import Aborted, DataLoss, SandkeeperError
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.observation import RuntimeObservation, RuntimeState
 from sandkeeper.core.record import SandboxRecord
+from sandkeeper.core.snapshots import snapshot_missing
 from sandkeeper.owner.boxes import Boxes
 from sandkeeper.ports import Ports
 
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 TAIL_BYTES = 4096
 STOP_GRACE_S = 2.0
-FINAL_CODES = frozenset({"image_missing", "state_lost", "boxd_protocol"})
+FINAL_CODES = frozenset({"image_missing", "snapshot_missing", "state_lost", "boxd_protocol"})
 
 SettingsFor = Callable[[SandboxRecord, cmd.LaunchRuntime], RuntimeSettings]
 
@@ -48,7 +49,7 @@ class Launcher:
         try:
             async with asyncio.timeout(record.spec.start_timeout_s):
                 self.boxes.prepare(command.birth_id, is_fresh=True)
-                await self.engine.create(self.settings_for(record, command))
+                await self._create(record, command)
                 await self._bring_up(record, command.birth_id)
         except (SandkeeperError, OSError) as error:
             return await self._failure(record, command, error)
@@ -69,6 +70,14 @@ class Launcher:
                 await self._stop_again(command.birth_id)
             return reply
         return ev.RuntimeStarted(command_id=command.command_id)
+
+    async def _create(self, record: SandboxRecord, command: cmd.LaunchRuntime) -> None:
+        try:
+            await self.engine.create(self.settings_for(record, command))
+        except DataLoss as error:
+            if error.code != "image_missing" or command.boot.snapshot_id is None:
+                raise
+            raise snapshot_missing(command.boot.snapshot_id) from error
 
     async def _bring_up(self, record: SandboxRecord, birth_id: BirthId) -> None:
         seen = await self.engine.inspect(birth_id)

@@ -159,3 +159,10 @@ class TestRound:
         rig.world.stop_engine()
         with pytest.raises(Unavailable):
             await self.reap(rig)
+
+
+def test_what_a_pending_command_flattens_through_stays_and_goes_with_it() -> None:
+    known = replace(NOBODY, pending=frozenset({CommandId("sb1-4")}))
+    left = {"runtimes": [runtime("flat-sb1-4", age_s=600)], "images": [image("flat-sb1-4")]}
+    assert verdict(**left, known=known) == Doomed((), ())  # type: ignore[arg-type]
+    assert verdict(**left) == Doomed((BirthId("flat-sb1-4"),), ("sandkeeper-inst:flat-sb1-4",))  # type: ignore[arg-type]

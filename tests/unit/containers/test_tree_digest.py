@@ -40,7 +40,11 @@ def test_the_order_of_entries_does_not_count() -> None:
 
 
 def _set(**fields: object) -> Change:
-    return lambda member: [setattr(member, name, value) for name, value in fields.items()] and None
+    def change(member: tarfile.TarInfo) -> None:
+        for name, value in fields.items():
+            setattr(member, name, value)
+
+    return change
 
 
 @pytest.mark.parametrize(
