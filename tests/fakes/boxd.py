@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandkeeper.boxd import Hello, Quiesced, RunEnded, RunEvent, RunListing, RunOutput, RunStarted, errors
-from sandkeeper.boxd.events import Outcome
+from sandkeeper.boxd.events import Outcome, RunLimits, TerminalSize
 from sandkeeper.boxd.runs import Runs
 from sandkeeper.core.errors import Admitted, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import BirthId, RunId
@@ -307,8 +307,14 @@ class FakeRuns(Runs):
         max_output_bytes: int | None = None,
         stdout_offset: int = 0,
         stderr_offset: int = 0,
+        pty_offset: int = 0,
         detached: bool = False,
+        keeps_awake: bool | None = None,
+        limits: RunLimits | None = None,
+        terminal: TerminalSize | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
+        if limits is not None or terminal is not None:
+            raise NotImplementedError("fake programs have no limits and no terminals")
         box, step = self._box, f"run {run_id}"
         await box.reach(step=step, wait_s=10.0)
         box.check_started(step=step)

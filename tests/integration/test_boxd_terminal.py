@@ -120,3 +120,21 @@ async def _known(link: BoxdLink, run_id: str) -> RunEvent:
             if run.run_id == run_id:
                 return RunStarted(run.pid, run.run_id, 1, attached=False)
         await asyncio.sleep(0.01)
+
+
+async def test_attach_without_knowing_the_command(link: BoxdLink) -> None:
+    whole = await link.runs.collect(["sh", "-c", "echo one; echo two >&2; exit 4"], run_id=RunId("a1"))
+    seen: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+    async with aclosing(link.runs.attach(RunId("a1"), offsets={"stdout": 2})) as events:
+        async for event in events:
+            if isinstance(event, RunOutput):
+                seen[event.stream] += event.data
+            if isinstance(event, RunEnded):
+                assert event.exit_code == whole.exit_code == 4
+    assert seen == {"stdout": b"e\n", "stderr": b"two\n"}
+
+
+async def test_attach_to_an_unknown_run(link: BoxdLink) -> None:
+    with pytest.raises(NotFound):
+        async with aclosing(link.runs.attach(RunId("a-none"))) as events:
+            await anext(events)

@@ -25,7 +25,7 @@ from sandkeeper.boxd.events import (
 from sandkeeper.boxd.wire import BadFrame
 from sandkeeper.core.ids import RunId
 
-_STREAMS: tuple[Stream, ...] = ("stdout", "stderr", "pty")
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr", "pty")
 _REASONS: tuple[TimeoutReason, ...] = ("deadline", "quiet", "cpu")
 _OUTCOMES: tuple[Outcome, ...] = ("exited", "signaled", "timeout")
 _MAX_NUMBER = 2**53
@@ -37,7 +37,7 @@ class RunEventReader:
 
     def __init__(self, *, offsets: Mapping[Stream, int]) -> None:
         self.is_started = False
-        self._offsets: dict[Stream, int] = {stream: offsets.get(stream, 0) for stream in _STREAMS}
+        self._offsets: dict[Stream, int] = {stream: offsets.get(stream, 0) for stream in STREAMS}
 
     def read(self, document: Mapping[str, Any]) -> RunEvent | None:
         """Return the event in one message; None for a sign of life or a kind we do not know.
@@ -74,7 +74,7 @@ class RunEventReader:
 
     def _data(self, data: Mapping[str, Any]) -> RunEvent:
         ours = _object(data, "sandkeeper")
-        for stream in _STREAMS:
+        for stream in STREAMS:
             text = data.get(stream)
             if text is None:
                 continue
@@ -88,7 +88,7 @@ class RunEventReader:
             self._offsets[stream] = offset + len(content)
             return RunOutput(stream, offset, content)
         lost = ours.get("stream")
-        if lost not in _STREAMS:
+        if lost not in STREAMS:
             raise BadFrame("a data event without data")
         stream = cast("Stream", lost)
         offset, lost_bytes = self._offsets[stream], _number(ours, "lostBytes")

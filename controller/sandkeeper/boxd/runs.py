@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import Any
 
 from sandkeeper.boxd import errors
-from sandkeeper.boxd.event_reader import RunEventReader
+from sandkeeper.boxd.event_reader import STREAMS, RunEventReader
 from sandkeeper.boxd.events import (
     RunEnded,
     RunEvent,
@@ -22,14 +22,12 @@ from sandkeeper.boxd.events import (
     RunOutcome,
     RunOutput,
     RunStarted,
+    Stream,
     TerminalSize,
 )
-from sandkeeper.boxd.exchange import FrameReader
+from sandkeeper.boxd.exchange import Exchange, FrameReader
 from sandkeeper.boxd.run_controls import RunControls
-from sandkeeper.boxd.run_documents import (
-    outcome_of,
-    start_document,
-)
+from sandkeeper.boxd.run_documents import outcome_of, selector, start_document
 from sandkeeper.boxd.transport import Transport
 from sandkeeper.boxd.wire import BadFrame
 from sandkeeper.core.errors import NotFound, SandkeeperError
@@ -122,15 +120,54 @@ class Runs(RunControls):
             terminal=terminal,
         )
         step = f"run {run_id}"
-        deadlines = self._transport.deadlines
         until_s = None
         if timeout_ms is not None:
-            until_s = self._ports.clock.monotonic_s() + timeout_ms / 1000 + deadlines.grace_s
+            grace_s = self._transport.deadlines.grace_s
+            until_s = self._ports.clock.monotonic_s() + timeout_ms / 1000 + grace_s
         exchange = await self._transport.open_stream("/process.Process/Start", document, step=step)
+        offsets: dict[Stream, int] = {"stdout": stdout_offset, "stderr": stderr_offset, "pty": pty_offset}
+        async with aclosing(self._follow(exchange, step=step, offsets=offsets, until_s=until_s)) as events:
+            async for event in events:
+                yield event
+
+    async def attach(
+        self,
+        run_id: RunId,
+        *,
+        offsets: Mapping[Stream, int] | None = None,
+        max_output_bytes: int | None = None,
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Follow a run that was started before, by anybody, and yield its events; the last is `RunEnded`.
+
+        Output that is kept no more comes as `RunLost`. Close the iterator (`aclosing`).
+
+        Args:
+            run_id: Its id.
+            offsets: First byte wanted per stream; None = from the beginning.
+            max_output_bytes: Output sent per stream; the rest is only counted. None = all.
+
+        Raises:
+            NotFound: No such run in this generation, or its result is kept no more.
+            SandkeeperError: As `start`.
+        """
+        wanted = dict.fromkeys(STREAMS, 0) | dict(offsets or {})
+        ours: dict[str, Any] = {f"{stream}Offset": wanted[stream] for stream in STREAMS}
+        if max_output_bytes is not None:
+            ours["maxOutputBytes"] = max_output_bytes
+        step = f"attach to run {run_id}"
+        document = {"process": selector(run_id), "sandkeeper": ours}
+        exchange = await self._transport.open_stream("/process.Process/Connect", document, step=step)
+        async with aclosing(self._follow(exchange, step=step, offsets=wanted, until_s=None)) as events:
+            async for event in events:
+                yield event
+
+    async def _follow(
+        self, exchange: Exchange, *, step: str, offsets: Mapping[Stream, int], until_s: float | None
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Read the events of one stream to its end, each checked."""
+        deadlines = self._transport.deadlines
         try:
-            reader = RunEventReader(
-                offsets={"stdout": stdout_offset, "stderr": stderr_offset, "pty": pty_offset}
-            )
+            reader = RunEventReader(offsets=offsets)
             frames = FrameReader(exchange)
             while (frame := await frames.next(wait_s=deadlines.silence_s)) is not None and not frame.is_end:
                 try:
