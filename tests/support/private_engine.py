@@ -60,6 +60,11 @@ class PrivateEngine:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there; it may hang."""
+        return self._process is not None and self._process.poll() is None
+
     def client(self, *, timeout_s: float = 60) -> docker.APIClient:
         return docker.APIClient(base_url=self.url, version="auto", timeout=timeout_s)
 

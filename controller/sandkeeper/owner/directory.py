@@ -163,9 +163,18 @@ class DirectoryHost:
         )
 
     async def _create(self, request: CreateRequest) -> Any:
-        await self._engine.facts()
+        if await self._catalogue.by_request(request.request_id) is None:
+            await self._need_engine()
         fingerprint = verbs.fingerprint_of(request)
         return await self._placement.create(request, fingerprint=fingerprint)
+
+    async def _need_engine(self) -> None:
+        """Refuse a new create while the engine cannot be asked: whatever the question came to, nothing was begun."""
+        try:
+            await self._engine.facts()
+        except Unavailable as error:
+            error.admitted = "no"
+            raise
 
     async def _find(self, params: verbs.FindSandbox) -> verbs.Location:
         reservation = await self._reservation(params)

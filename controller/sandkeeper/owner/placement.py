@@ -18,6 +18,7 @@ from sandkeeper.core.admission import CatalogueImage, CreateRequest, MachineFact
 from sandkeeper.core.errors import AlreadyExists, NotFound, ResourceExhausted, SandkeeperError
 from sandkeeper.core.ids import MachineId, OwnerId, RequestId, new_sandbox_id
 from sandkeeper.core.record import Phase
+from sandkeeper.core.rows_of_facts import ENGINE_GONE
 from sandkeeper.core.spec import SandboxSpec
 from sandkeeper.core.verbs import AdoptSpec, ChangeSandbox
 from sandkeeper.owner.owner_calls import OwnerCalls
@@ -30,6 +31,8 @@ from sandkeeper.store.catalogue_entries import Reservation
 log = structlog.get_logger(__name__)
 
 UNSTORED_AFTER_S = 60.0
+UNDO_S = 10.0
+UNDO_WITHOUT_ENGINE_S = 0.5
 MakeOwner = Callable[[], Awaitable[OwnerId]]
 
 
@@ -105,7 +108,7 @@ class Placement:
             except SandkeeperError as error:
                 error.sandbox_id = reservation.sandbox_id
                 if error.code not in ("request_id_conflict", "in_progress", "owner_unreachable"):
-                    await self._undo(reservation)
+                    await self._undo(reservation, error)
                 raise
 
     async def sweep(self) -> None:
@@ -199,13 +202,17 @@ class Placement:
         free = [owner_id for owner_id in owners if load[owner_id] < self._capacity]
         return min(free, key=lambda owner_id: load[owner_id], default=None)
 
-    async def _undo(self, reservation: Reservation) -> None:
-        """Destroy what a failed create left, so that its name and memory are free; its journal stays."""
+    async def _undo(self, reservation: Reservation, failure: SandkeeperError) -> None:
+        """Destroy what a failed create left, so that its name and memory are free; its journal stays.
+
+        Without an engine the removal has to wait: it is asked for, and the caller gets the error now.
+        """
+        timeout_s = UNDO_WITHOUT_ENGINE_S if failure.code == ENGINE_GONE else UNDO_S
         params = ChangeSandbox(
             sandbox_id=reservation.sandbox_id, request_id=RequestId(f"undo-{reservation.sandbox_id}")
         )
         try:
-            await self._owners.call(reservation.owner_id, "destroy", params, timeout_s=10.0)
+            await self._owners.call(reservation.owner_id, "destroy", params, timeout_s=timeout_s)
         except NotFound:
             await self._catalogue.release(reservation.sandbox_id)
         except SandkeeperError as error:
