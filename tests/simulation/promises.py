@@ -138,10 +138,10 @@ class Promises:
         record = self._world.disk.journal("owner.db").records[snapshot.sandbox_id]
         runtime = self._world.machine.runtimes.get(record.birth_id) if record.birth_id else None
         is_quiet = record.phase is Phase.RUNNING and record.pending is None
-        now_s = self._world.ports.clock.monotonic_s()
-        if is_quiet and runtime is not None and runtime.state is RuntimeState.FROZEN:
-            if now_s - self.last_outage_at_s > 15:
-                self._note(f"P8: {snapshot.sandbox_id} was answered a snapshot and is left frozen")
+        is_frozen = runtime is not None and runtime.state is RuntimeState.FROZEN
+        was_away = self._world.ports.clock.monotonic_s() - self.last_outage_at_s < 15
+        if is_quiet and is_frozen and not was_away:
+            self._note(f"P8: {snapshot.sandbox_id} was answered a snapshot and is left frozen")
 
     def _check_record(self, record: SandboxRecord) -> None:
         name = f"{record.sandbox_id} ({record.phase.value}, generation {record.generation})"

@@ -14,6 +14,7 @@ from sandkeeper.core.sizes import NAMED_SIZES
 from sandkeeper.core.spec import BootImage, OnLost, SandboxSpec
 from sandkeeper.virtual import VirtualLoop, run_virtual, virtual_ports
 from tests.fakes.journal import claims_of
+from tests.simulation.notes import NoteTaker
 from tests.simulation.promises import BrokenPromiseError, Written
 from tests.simulation.world import BASE_IMAGE, INSTALLATION, JOURNAL, World
 
@@ -45,6 +46,7 @@ class Schedule:
         self._dice = random.Random(seed)
         self._ports = virtual_ports(loop, seed=seed + 1)
         self._world = World(self._ports, dice=random.Random(seed + 2))
+        self._notes = NoteTaker(SandboxId("sb0"), ask=self._until_answered, ports=self._ports, seed=seed + 3)
         self._is_calm = False
         self.story: list[str] = []
         self.counts = {"answers": 0, "refusals": 0, "crashes": 0, "kills": 0, "stops": 0, "outages": 0}
@@ -56,6 +58,7 @@ class Schedule:
             self._ports.spawn(self._strike(), name="chaos"),
         ]
         clients = [self._client(number) for number in range(self._dice.randint(1, 3))]
+        clients.append(self._notes.play())
         playing = asyncio.gather(*clients)
         try:
             await asyncio.wait({playing, *chaos}, return_when=asyncio.FIRST_COMPLETED)
@@ -81,6 +84,7 @@ class Schedule:
             task.cancel()
         await self._reap()
         self._world.promises.at_end()
+        self._notes.check(self._world.disk.journal(JOURNAL))
         return self.counts
 
     async def _supervise(self) -> None:
