@@ -52,12 +52,13 @@ def steps_shown(*, is_json: bool) -> Iterator[Callable[[str, str], None]]:
         yield lambda step, message: note(f"{step}: {message}")
         return
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(stderr=True)
     with console.status("working") as status:
 
         def show(step: str, message: str) -> None:
-            console.print(f"[bold]{step}[/bold] {message}", highlight=False)
-            status.update(f"{step}: {message}")
+            console.print(f"{step}: {message}", highlight=False, markup=False)
+            status.update(escape(f"{step}: {message}"))
 
         yield show

@@ -18,7 +18,9 @@ from sandkeeper.cli.speech import pairs, run_async, speaking
 from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.installation import STATE_DIR_VARIABLE, Installation, default_state_dir
 from sandkeeper.client.routing import Router
-from sandkeeper.client.runs import MAX_OUTPUT_BYTES, OnOutput, Runner, RunOrder, checked_timeout_s
+from sandkeeper.client.run_order import MAX_OUTPUT_BYTES, RunOrder, checked_timeout_s
+from sandkeeper.client.run_sight import OnOutput
+from sandkeeper.client.runs import Runner
 from sandkeeper.core.ids import RunId
 from sandkeeper.ports import real_ports
 

@@ -71,6 +71,14 @@ def speaking(*, is_json: bool, failed: int = FAILED) -> Iterator[None]:
     except SandkeeperError as error:
         say_error(error, is_json=is_json)
         leave(failed)
+    except ExceptionGroup as group:
+        told, rest = group.split(SandkeeperError)
+        if rest is not None:
+            raise
+        for failure in told.exceptions if told is not None else ():
+            if isinstance(failure, SandkeeperError):
+                say_error(failure, is_json=is_json)
+        leave(failed)
     except KeyboardInterrupt:
         note("interrupted")
         leave(INTERRUPTED)

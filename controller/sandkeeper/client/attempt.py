@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from sandkeeper.client.results import RunResult
-from sandkeeper.client.runs import DEFAULT_TIMEOUT_S, MAX_OUTPUT_BYTES
+from sandkeeper.client.run_order import DEFAULT_TIMEOUT_S, MAX_OUTPUT_BYTES
 from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.core.ids import SandboxId, SnapshotId
 

@@ -19,14 +19,14 @@ from sandkeeper.client.attempt import (
     AttemptEventKind,
     AttemptReport,
     AttemptResult,
-    AttemptState,
     OnProgress,
     Score,
     Step,
     default_score,
 )
+from sandkeeper.client.comparison import best_of, check_attempts, state_of
 from sandkeeper.client.results import RunResult, Snapshot
-from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError
+from sandkeeper.core.errors import NotFound, SandkeeperError
 from sandkeeper.core.ids import SnapshotId
 from sandkeeper.ports import Ports
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CONCURRENCY = 8
 MOST_PASSES = 4
-KEEPS = ("winner", "all", "none")
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ class AttemptSet:
         overrides: dict[str, Any],
         ports: Ports,
     ) -> None:
-        _check(attempts, concurrency=concurrency, keep=keep)
+        check_attempts(attempts, concurrency=concurrency, keep=keep)
         self._keeper = keeper
         self._snapshot_id = SnapshotId(snapshot.id if isinstance(snapshot, Snapshot) else snapshot)
         self._attempts = tuple(attempts)
@@ -94,7 +93,7 @@ class AttemptSet:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._one(attempt)) for attempt in self._attempts]
             results = [await self._scored(task.result()) for task in tasks]
-            winner = _best(results)
+            winner = best_of(results)
             results = await self._settle(results, winner=winner)
         except BaseException as error:
             # A cancel, or a defect in a callback: nothing of this set may outlive it.
@@ -181,7 +180,7 @@ class AttemptSet:
         last = run.results[-1] if run.results else None
         return AttemptResult(
             name=run.attempt.name,
-            state=_state(run),
+            state="error" if run.error is not None or last is None else state_of(last),
             sandbox_id=run.sandbox.id if run.sandbox else None,
             generation=last.generation if last else 0,
             exit_code=last.exit_code if last else None,
@@ -257,35 +256,3 @@ class AttemptSet:
 
     def _elapsed_ms(self, began_s: float) -> float:
         return round((self._ports.clock.monotonic_s() - began_s) * 1000, 3)
-
-
-def _check(attempts: Sequence[Attempt], *, concurrency: int | None, keep: str) -> None:
-    names = [attempt.name for attempt in attempts]
-    if not names or len(set(names)) != len(names):
-        raise InvalidArgument("attempts need names, each its own, and at least one", code="attempts_invalid")
-    if any(not attempt.steps for attempt in attempts):
-        raise InvalidArgument("an attempt needs at least one step", code="attempts_invalid")
-    if concurrency is not None and concurrency < 1:
-        raise InvalidArgument(f"concurrency must be 1 or more, not {concurrency}", code="attempts_invalid")
-    if keep not in KEEPS:
-        raise InvalidArgument(f"keep is one of {', '.join(KEEPS)}, not {keep!r:.40}", code="keep_invalid")
-
-
-def _state(run: _Run) -> AttemptState:
-    if run.error is not None or not run.results:
-        return "error"
-    last = run.results[-1]
-    if last.oom_killed:
-        return "oom_killed"
-    match last.outcome:
-        case "exited":
-            return "succeeded" if last.exit_code == 0 else "failed"
-        case "signaled":
-            return "failed"
-        case _:
-            return last.outcome
-
-
-def _best(results: Sequence[AttemptResult]) -> str | None:
-    scored = [(result.score, result.name) for result in results if result.score is not None]
-    return max(scored, key=lambda pair: pair[0])[1] if scored else None

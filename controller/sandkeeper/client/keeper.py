@@ -12,11 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from sandkeeper.client.attempt import Attempt, AttemptReport, OnProgress, Score
 from sandkeeper.client.attempts import AttemptSet
 from sandkeeper.client.boxes import Boxes
+from sandkeeper.client.creation import Creation, create_request
 from sandkeeper.client.forks import fork_all
 from sandkeeper.client.installation import Installation, default_state_dir
 from sandkeeper.client.local import ensure_up
@@ -24,16 +23,12 @@ from sandkeeper.client.results import Description, Snapshot
 from sandkeeper.client.routing import Router
 from sandkeeper.client.sandbox import Sandbox
 from sandkeeper.client.snapshots import Snapshots
-from sandkeeper.core.admission import CreateRequest
-from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError
-from sandkeeper.core.ids import RequestId, SandboxId
+from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.record import Phase
-from sandkeeper.core.sizes import parse_size
-from sandkeeper.core.spec import OnLost
 from sandkeeper.core.verbs import ListSandboxes, Nothing, OfSandbox, Status
 from sandkeeper.ports import Ports, real_ports
 
-LEAVE_TIMEOUT_S = 60.0
+IDLE_EXIT_S = 600.0
 
 
 class Keeper:
@@ -53,8 +48,7 @@ class Keeper:
         self._ports = ports or real_ports()
         self._router = Router(installation, ports=self._ports)
         self._boxes = Boxes(self._router)
-        self._bound: dict[SandboxId, Sandbox] = {}
-        self._undoing: set[asyncio.Task[None]] = set()
+        self._creation = Creation(self._router, handle=self._handle, ports=self._ports)
         self.snapshots = Snapshots(self._router)
 
     @classmethod
@@ -63,12 +57,13 @@ class Keeper:
 
         Args:
             state_dir: The installation's folder; None = SANDKEEPER_STATE_DIR, else the default one.
-            **config: Settings of the supervisor, should it have to be started (`owners`, `policy`, ...).
+            **config: Settings of the supervisor, should it have to be started (`owners`, `policy`, ...). One started
+                here ends after 10 minutes without sandboxes, unless `idle_exit_s` says otherwise.
 
         Raises:
             FailedPrecondition: On entering: `server_extra_missing` when it has to be started and cannot be.
         """
-        return cls(Installation(_folder(state_dir)), config=config)
+        return cls(Installation(_folder(state_dir)), config={"idle_exit_s": IDLE_EXIT_S} | config)
 
     @classmethod
     def join(cls, state_dir: Path | str | None = None) -> Keeper:
@@ -129,33 +124,22 @@ class Keeper:
             InvalidArgument, NotFound, PermissionDenied, ResourceExhausted: The rule that refuses; nothing was made.
             Aborted: The launch failed; the message names the step.
         """
-        try:
-            request = CreateRequest(
-                request_id=RequestId(request_id or self._ports.new_token()),
-                image=image,
-                snapshot=_snapshot_id(snapshot),
-                size=None if size is None else parse_size(size),
-                name=name,
-                env=dict(env or {}),
-                user=user,
-                workdir=workdir,
-                on_lost=OnLost(on_lost),
-                lifetime_s=lifetime_s,
-                labels=dict(labels or {}),
-                detached=detached,
-            )
-        except ValidationError as error:
-            raise _invalid(error) from error
-        except ValueError as error:
-            raise InvalidArgument(f"create: {error}", code="invalid_parameters") from error
-        creating = self._ports.spawn(self._created(request), name=f"create {request.request_id}")
-        try:
-            return await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            if request_id is None:
-                # Nobody else knows this request id, so nobody else can ever get at what it makes.
-                await self._undo(creating)
-            raise
+        request = create_request(
+            request_id=request_id or self._ports.new_token(),
+            image=image,
+            size=size,
+            snapshot=snapshot,
+            name=name,
+            env=env,
+            user=user,
+            workdir=workdir,
+            on_lost=on_lost,
+            lifetime_s=lifetime_s,
+            labels=labels,
+            detached=detached,
+        )
+        # Nobody else knows an id made here, so nobody else could ever get at what a cancelled create makes.
+        return await self._creation.create(request, is_undone_by_cancel=request_id is None)
 
     async def get(self, id_or_name: str) -> Sandbox:
         """Return a handle on an existing sandbox, by its id or its name.
@@ -238,69 +222,19 @@ class Keeper:
         found: Status = await self._router.directory("status", Nothing(), answer=Status)
         return found
 
-    async def _created(self, request: CreateRequest) -> Sandbox:
-        seen: Description = await self._router.directory("create", request, answer=Description)
-        sandbox = self._handle(seen)
-        if not request.detached:
-            self._bound[sandbox.id] = sandbox
-        return sandbox
-
-    async def _undo(self, creating: asyncio.Task[Sandbox]) -> None:
-        """Wait for a create nobody waits for any more and destroy what it made."""
-
-        async def undo() -> None:
-            try:
-                sandbox = await creating
-            except SandkeeperError:
-                return  # It refused or failed: there is nothing to undo, and nobody left to tell.
-            await sandbox.destroy()
-            self._bound.pop(sandbox.id, None)
-
-        undoing = self._ports.spawn(undo(), name="undo create")
-        self._undoing.add(undoing)
-        await asyncio.shield(undoing)
-        self._undoing.discard(undoing)
-
     def _handle(self, seen: Description) -> Sandbox:
         return Sandbox(seen, router=self._router, boxes=self._boxes)
 
     async def _leave(self) -> None:
         """Destroy what is bound to this keeper, then close; every failure is told, none stops the others."""
-        failures: list[Exception] = []
         try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await asyncio.gather(*self._undoing, return_exceptions=True)
-                ends = [_destroyed(sandbox) for sandbox in self._bound.values()]
-                failures = [failure for failure in await asyncio.gather(*ends) if failure is not None]
+            failures = await self._creation.end()
         finally:
-            self._bound.clear()
             await self._boxes.close()
             await self._router.close()
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup("sandboxes left behind", failures)
 
 
-async def _destroyed(sandbox: Sandbox) -> SandkeeperError | None:
-    try:
-        await sandbox.destroy()
-    except NotFound:
-        return None
-    except SandkeeperError as error:
-        return error
-    return None
-
-
 def _folder(state_dir: Path | str | None) -> Path:
     return default_state_dir() if state_dir is None else Path(state_dir).absolute()
-
-
-def _snapshot_id(snapshot: str | Snapshot | None) -> Any:
-    return snapshot.id if isinstance(snapshot, Snapshot) else snapshot
-
-
-def _invalid(error: ValidationError) -> InvalidArgument:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "parameters"
-    return InvalidArgument(
-        f"create: {field}: {first['msg']}", code="invalid_parameters", details={"field": field}
-    )

@@ -6,6 +6,7 @@ It never repeats a call that was answered: a typed refusal is an answer.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from sandkeeper.core.ids import SandboxId
 from sandkeeper.ports import Ports
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, TypeAdapter
 
 RETRY_FOR_S = 60.0
 RETRY_FIRST_S = 0.05
@@ -155,10 +156,10 @@ def _wait_s(document: dict[str, Any]) -> float:
 def _checked(answer: Any, document: Any, *, verb: str) -> Any:
     if answer is None:
         return None
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(answer).validate_python(document)
+        return _adapter(answer).validate_python(document)
     except ValidationError as error:
         raise Internal(
             f"{verb}: its answer has another shape than this client knows: {error.errors()[0]['msg']}",
@@ -166,3 +167,11 @@ def _checked(answer: Any, document: Any, *, verb: str) -> Any:
             advice="client and supervisor may be of different versions; restart `sandkeeper up`",
             admitted="yes",
         ) from error
+
+
+@cache
+def _adapter(answer: Any) -> TypeAdapter[Any]:
+    """Return the adapter of an answer's type; there are a dozen of them, and each takes a while to make."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(answer)

@@ -8,21 +8,16 @@ second time once the first may have been admitted, and never makes an exit code 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
-from sandkeeper.boxd.events import RunEnded, RunEvent, RunLost, RunOutput, RunStarted, Stream
 from sandkeeper.client.boxes import Box, Boxes, wants_renewal
+from sandkeeper.client.run_order import RunOrder
 from sandkeeper.client.run_result import RunResult, RunResultOutcome
-from sandkeeper.core.errors import Aborted, Admitted, InvalidArgument, SandkeeperError
+from sandkeeper.client.run_sight import OnOutput, Seen, result_of, take
+from sandkeeper.core.errors import Aborted, SandkeeperError
 from sandkeeper.core.ids import RunId, SandboxId
 from sandkeeper.ports import Ports
 
-DEFAULT_TIMEOUT_S = 300.0
-MAX_OUTPUT_BYTES = 1024 * 1024
-LONGEST_TIMEOUT_S = 7 * 86_400.0
 NO_WORD_FOR_S = 60.0
 """How long a run may go without any word before its result is `unknown`."""
 PAUSED_FOR_S = 86_400.0
@@ -33,77 +28,6 @@ BACKOFF_MOST_S = 1.0
 KILL_WAIT_S = 20.0
 
 _STANDING_STILL = ("paused", "snapshotting")
-
-OnOutput = Callable[[Stream, bytes], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RunOrder:
-    """What is to be run.
-
-    Attributes:
-        argv: Program and arguments.
-        run_id: Names the run inside the box; a repeat with the same id attaches to it.
-        cwd: Folder; None = the sandbox's default.
-        env: Variables beside the sandbox's.
-        user: User name; None = the sandbox's default.
-        stdin: Bytes to feed; None = no input.
-        timeout_s: boxd kills the tree after this much of the box's time.
-        keep_bytes: Output kept per stream.
-        send_bytes: Output boxd sends per stream; None = all.
-    """
-
-    argv: tuple[str, ...]
-    run_id: RunId
-    cwd: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    user: str | None = None
-    stdin: bytes | None = None
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    keep_bytes: int = MAX_OUTPUT_BYTES
-    send_bytes: int | None = MAX_OUTPUT_BYTES
-
-
-def argv_of(command: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the argv of a command: a list as it is, a text as a line for `/bin/sh -c`."""
-    if isinstance(command, str):
-        return ("/bin/sh", "-c", command)
-    words = tuple(command)
-    if not words or not all(isinstance(word, str) for word in words):
-        raise InvalidArgument("a command is a text or a list of texts, and not empty", code="argv_invalid")
-    return words
-
-
-def checked_timeout_s(timeout_s: float) -> float:
-    """Return `timeout_s` if it is a time a command may have.
-
-    Raises:
-        InvalidArgument: `timeout_invalid`.
-    """
-    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
-    if not is_number or not math.isfinite(timeout_s) or not 0 < timeout_s <= LONGEST_TIMEOUT_S:
-        raise InvalidArgument(
-            f"timeout_s must be above 0 and at most {LONGEST_TIMEOUT_S:.0f}, not {timeout_s!r:.40}",
-            code="timeout_invalid",
-            details={"field": "timeout_s"},
-        )
-    return float(timeout_s)
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What is known of a run so far."""
-
-    began_s: float
-    heard_s: float
-    admitted: Admitted = "no"
-    generation: int = 0
-    paused_s: float = 0.0
-    has_loss: bool = False
-    kept: dict[Stream, bytearray] = field(
-        default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()}
-    )
-    offsets: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
 
 
 class Runner:
@@ -122,7 +46,7 @@ class Runner:
             SandkeeperError: Nothing was admitted, or the box breaks its contract; `admitted` says which.
         """
         now_s = self._ports.clock.monotonic_s()
-        seen = _Seen(began_s=now_s, heard_s=now_s)
+        seen = Seen(began_s=now_s, heard_s=now_s)
         try:
             return await self._follow(sandbox_id, order, seen, on_output)
         except asyncio.CancelledError as cancel:
@@ -135,7 +59,7 @@ class Runner:
             raise
 
     async def _follow(
-        self, sandbox_id: SandboxId, order: RunOrder, seen: _Seen, on_output: OnOutput | None
+        self, sandbox_id: SandboxId, order: RunOrder, seen: Seen, on_output: OnOutput | None
     ) -> RunResult:
         delay_s = 0.0
         is_first = True
@@ -178,7 +102,7 @@ class Runner:
                 await self._ports.sleep(delay_s)
 
     async def _listen(
-        self, sandbox_id: SandboxId, box: Box, order: RunOrder, seen: _Seen, on_output: OnOutput | None
+        self, sandbox_id: SandboxId, box: Box, order: RunOrder, seen: Seen, on_output: OnOutput | None
     ) -> RunResult:
         """Start or attach once and take what comes, to the end event."""
         left = None if order.send_bytes is None else max(0, order.send_bytes - min(seen.offsets.values()))
@@ -203,22 +127,22 @@ class Runner:
             async with aclosing(events):
                 async for event in events:
                     seen.heard_s = self._ports.clock.monotonic_s()
-                    ended = _take(event, order, seen, on_output)
+                    ended = take(event, order, seen, on_output)
                     if ended is not None:
                         self._boxes.heard(sandbox_id)
-                        return _result(order, seen, ended)
+                        return result_of(order, seen, ended)
         except SandkeeperError as error:
             if error.admitted == "no" and seen.admitted == "unknown":
                 seen.admitted = before
             raise
         raise Aborted(f"run {order.run_id}: its events stopped without an end", admitted=seen.admitted)
 
-    def _is_over(self, order: RunOrder, seen: _Seen) -> bool:
+    def _is_over(self, order: RunOrder, seen: Seen) -> bool:
         now_s = self._ports.clock.monotonic_s()
         is_overdue = now_s - seen.began_s - seen.paused_s > order.timeout_s + GRACE_S
         return is_overdue or now_s - seen.heard_s > NO_WORD_FOR_S
 
-    async def _wait_while_still(self, seen: _Seen, error: SandkeeperError) -> None:
+    async def _wait_while_still(self, seen: Seen, error: SandkeeperError) -> None:
         """A frozen run's deadline is frozen too: wait for the thaw, without counting."""
         if seen.paused_s > PAUSED_FOR_S:
             raise error
@@ -246,20 +170,20 @@ class Runner:
             return f"run {run_id}: not known to be stopped: {error}"
         return f"run {run_id}: not stopped: pids {left}" if left else ""
 
-    def _without_status(self, order: RunOrder, seen: _Seen, error: SandkeeperError) -> RunResult:
+    def _without_status(self, order: RunOrder, seen: Seen, error: SandkeeperError) -> RunResult:
         """The owner gives no lease for an admitted run: the runtime is gone, or nobody knows."""
         if error.category in ("FailedPrecondition", "NotFound", "DataLoss", "Aborted"):
             return self._interrupted(order, seen, str(error))
         return self._unknown(order, seen, error)
 
-    def _interrupted(self, order: RunOrder, seen: _Seen, message: str) -> RunResult:
+    def _interrupted(self, order: RunOrder, seen: Seen, message: str) -> RunResult:
         return self._statusless(order, seen, outcome="interrupted", message=message)
 
-    def _unknown(self, order: RunOrder, seen: _Seen, error: SandkeeperError) -> RunResult:
+    def _unknown(self, order: RunOrder, seen: Seen, error: SandkeeperError) -> RunResult:
         return self._statusless(order, seen, outcome="unknown", message=str(error))
 
     def _statusless(
-        self, order: RunOrder, seen: _Seen, *, outcome: RunResultOutcome, message: str
+        self, order: RunOrder, seen: Seen, *, outcome: RunResultOutcome, message: str
     ) -> RunResult:
         return RunResult(
             exit_code=None,
@@ -277,43 +201,3 @@ class Runner:
             admitted=seen.admitted,
             message=message,
         )
-
-
-def _take(event: RunEvent, order: RunOrder, seen: _Seen, on_output: OnOutput | None) -> RunEnded | None:
-    match event:
-        case RunOutput():
-            kept = seen.kept[event.stream]
-            kept += event.data[: max(0, order.keep_bytes - len(kept))]
-            seen.offsets[event.stream] = event.offset + len(event.data)
-            if on_output is not None:
-                on_output(event.stream, event.data)
-        case RunStarted():
-            seen.admitted = "yes"
-            seen.generation = event.generation
-        case RunLost():
-            seen.has_loss = True
-            seen.offsets[event.stream] = event.offset + event.lost_bytes
-        case RunEnded():
-            return event
-    return None
-
-
-def _result(order: RunOrder, seen: _Seen, ended: RunEnded) -> RunResult:
-    stdout, stderr = bytes(seen.kept["stdout"]), bytes(seen.kept["stderr"])
-    return RunResult(
-        exit_code=ended.exit_code,
-        outcome=ended.outcome,
-        signal=ended.signal,
-        oom_killed=ended.oom_killed,
-        stdout_bytes=stdout,
-        stderr_bytes=stderr,
-        truncated=seen.has_loss
-        or ended.stdout_size_bytes > len(stdout)
-        or ended.stderr_size_bytes > len(stderr),
-        stdout_size_bytes=ended.stdout_size_bytes,
-        stderr_size_bytes=ended.stderr_size_bytes,
-        duration_ms=ended.duration_ms,
-        generation=seen.generation,
-        run_id=order.run_id,
-        not_stopped=ended.not_stopped,
-    )

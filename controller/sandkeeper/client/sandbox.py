@@ -12,15 +12,15 @@ from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.files import SandboxFiles
 from sandkeeper.client.results import Description, Event, RunResult, Snapshot
 from sandkeeper.client.routing import Router
-from sandkeeper.client.runs import (
+from sandkeeper.client.run_order import (
     DEFAULT_TIMEOUT_S,
     MAX_OUTPUT_BYTES,
-    OnOutput,
-    Runner,
     RunOrder,
     argv_of,
     checked_timeout_s,
 )
+from sandkeeper.client.run_sight import OnOutput
+from sandkeeper.client.runs import Runner
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import RequestId, RunId, SandboxId
 from sandkeeper.core.sizes import Size, parse_size

@@ -8,8 +8,8 @@ import pytest
 
 from sandkeeper.cli.exit_status import conclude, exit_status
 from sandkeeper.cli.options import chosen_size
-from sandkeeper.cli.speech import age, pairs, size_text
-from sandkeeper.core.errors import InvalidArgument
+from sandkeeper.cli.speech import age, pairs, size_text, speaking
+from sandkeeper.core.errors import Internal, InvalidArgument
 from tests.unit.client.test_attempts import result
 
 
@@ -50,6 +50,16 @@ def test_a_result_as_json_has_text_and_no_bytes() -> None:
     assert document["stdout"] == "\ufffdhi"
     assert "stdout_bytes" not in document
     assert document["exit_code"] == 0
+
+
+def test_several_failures_are_all_told(capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [Internal("one", code="first"), Internal("two", code="second")]
+    with pytest.raises(SystemExit) as left, speaking(is_json=False):
+        raise ExceptionGroup("left behind", failures)
+    assert left.value.code == 1
+    assert capsys.readouterr().err.splitlines() == ["error: one [first]", "error: two [second]"]
+    with pytest.raises(ExceptionGroup), speaking(is_json=False):
+        raise ExceptionGroup("a defect", [Internal("one"), ValueError()])
 
 
 def test_words() -> None:

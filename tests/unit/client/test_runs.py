@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandkeeper.client.run_order import RunOrder, argv_of, checked_timeout_s
 from sandkeeper.client.run_result import RunResult
-from sandkeeper.client.runs import Runner, RunOrder, argv_of, checked_timeout_s
+from sandkeeper.client.runs import Runner
 from sandkeeper.core.errors import (
     Aborted,
     FailedPrecondition,
