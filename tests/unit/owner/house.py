@@ -87,15 +87,25 @@ class _Paths:
 
 
 async def open_house(
-    ports: Ports, *, before: House | None = None, capacity: int = 64, policy: Policy | None = None
+    ports: Ports,
+    *,
+    before: House | None = None,
+    shared: FakeWorld | None = None,
+    capacity: int = 64,
+    policy: Policy | None = None,
 ) -> House:
-    """Return an owner that has loaded its sandboxes; with `before`, the next incarnation of that one."""
+    """Return an owner that has loaded its sandboxes.
+
+    With `before` it is the next incarnation of that one, with `shared` it uses that engine beside others.
+    """
     disk = before.disk if before else MemoryDisk()
-    yard = before.yard if before else BoxYard()
+    yard = before.yard if before else yard_of(shared)
     epoch = before.roster.epoch + 1 if before else 1
-    world = before.world if before else FakeWorld(ports, boot=yard.boot)
-    if before is None:
+    world = before.world if before else shared or FakeWorld(ports)
+    if shared is None and before is None:
         world.add_image(BASE)
+    if world.boot is None:
+        world.boot = yard.boot
     process = f"p{epoch}"
     disk.locks.clear()
     journal = await open_journal(ports, disk, process=process)
@@ -124,6 +134,12 @@ async def open_house(
         ports=ports,
     ).table()
     return House(ports, disk, world, yard, journal, engine, boxes, runner, roster, verbs, fatal)
+
+
+def yard_of(world: FakeWorld | None) -> BoxYard:
+    """Return the yard whose boxes that engine boots already, or a new one."""
+    known = getattr(world.boot, "__self__", None) if world else None
+    return known if isinstance(known, BoxYard) else BoxYard()
 
 
 def make_runner(engine: FakeEngine, boxes: Any, ports: Ports) -> EngineRunner:
