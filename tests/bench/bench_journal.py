@@ -21,14 +21,18 @@ from pathlib import Path
 import aiosqlite
 
 from sandkeeper.core.events import StartRequested
-from sandkeeper.store import journal, journal_rows
+from sandkeeper.store import journal_rows, schema
 from sandkeeper.store.database import open_for_writing
 from sandkeeper.store.entries import JournalEntry
 from sandkeeper.store.journal import OwnerJournal
 from sandkeeper.store.mark import HighWaterMark
 from sandkeeper.store.migrations import OWNER_LAYOUT
+from sandkeeper.store.statements import insert, upsert
 from tests.bench.figure import Bench, Figure
 from tests.support.store_samples import START, held_lock, owner_journal, sample_entry, sample_record
+
+PUT_RECORD = upsert(schema.sandboxes)
+PUT_EVENT = insert(schema.events)
 
 ROUNDS = 3
 SINGLE_COUNT = 400
@@ -80,8 +84,8 @@ async def bare(folder: Path) -> dict[str, float]:
 
 def _write_bare(connection: sqlite3.Connection, written: JournalEntry) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(journal._PUT_RECORD, journal_rows.record_row(written.record))
-    connection.execute(journal._PUT_EVENT, journal_rows.event_row(written))
+    connection.execute(PUT_RECORD, journal_rows.record_row(written.record))
+    connection.execute(PUT_EVENT, journal_rows.event_row(written))
     connection.execute("COMMIT")
 
 
@@ -98,8 +102,8 @@ async def through_aiosqlite(folder: Path) -> dict[str, float]:
         async def one(number: int) -> None:
             written = entry(number)
             await connection.execute("BEGIN IMMEDIATE")
-            await connection.execute(journal._PUT_RECORD, journal_rows.record_row(written.record))
-            await connection.execute(journal._PUT_EVENT, journal_rows.event_row(written))
+            await connection.execute(PUT_RECORD, journal_rows.record_row(written.record))
+            await connection.execute(PUT_EVENT, journal_rows.event_row(written))
             await connection.commit()
 
         return await measured(SINGLE_COUNT, writers=1, one=one)

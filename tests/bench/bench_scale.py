@@ -96,13 +96,13 @@ async def _created(rig: Rig) -> tuple[list[Sandbox], list[float]]:
 
 
 async def _verbs(sandboxes: list[Sandbox]) -> dict[str, list[float]]:
-    async def read_events(sandbox: Sandbox) -> None:
+    async def first_events(sandbox: Sandbox) -> None:
         async for _ in sandbox.events():
-            pass
+            break
 
     verbs: dict[str, Callable[[Sandbox], Awaitable[object]]] = {
         "describe": lambda sandbox: sandbox.describe(),
-        "events": read_events,
+        "events": first_events,
         "pause": lambda sandbox: sandbox.pause(),
         "resume": lambda sandbox: sandbox.resume(),
         "stop": lambda sandbox: sandbox.stop(keep="files"),
