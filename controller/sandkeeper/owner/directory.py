@@ -25,6 +25,7 @@ from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import OwnerId
 from sandkeeper.core.views import SandboxView, SnapshotView, sandbox_view, snapshot_view
+from sandkeeper.owner.chores import Chores
 from sandkeeper.owner.config import Config
 from sandkeeper.owner.host import machine_facts, protect_from_oom
 from sandkeeper.owner.identity import load_identity
@@ -74,7 +75,6 @@ class DirectoryHost:
         self._placement: Placement
         self._reaping: Reaping
         self._owner_making = asyncio.Lock()
-        self._forgot_at_s: float | None = None
 
     async def start(self) -> None:
         """Take the catalogue, answer, and have every owner of the catalogue made.
@@ -138,9 +138,7 @@ class DirectoryHost:
         await server.start()
         self._stack.push_async_callback(server.close)
         await self._have_owners()
-        periodic = ports.spawn(self._periodic(), name="directory periodic")
-        periodic.add_done_callback(self._on_end)
-        self._stack.callback(periodic.cancel)
+        self._start_chores()
         log.info("directory_started", installation_id=identity.installation_id, pid=os.getpid())
 
     async def close(self) -> None:
@@ -287,32 +285,16 @@ class DirectoryHost:
     async def _owner_ids(self) -> list[OwnerId]:
         return [row.owner_id for row in await self._catalogue.owners()]
 
-    async def _periodic(self) -> None:
-        while True:
-            await self._ports.sleep(self._config.reap_every_s)
-            for chore in (
-                self._reaping.reap,
-                self._placement.sweep,
-                self._snapshots.prune,
-                self._forget_creates,
-            ):
-                try:
-                    await chore()
-                except SandkeeperError as error:
-                    log.warning("chore_failed", chore=chore.__name__, code=error.code, message=error.message)
+    def _start_chores(self) -> None:
+        chores = Chores(ports=self._ports, fatal=self._fatal)
+        self._stack.callback(chores.close)
+        every_s = self._config.reap_every_s
+        chores.start("reap", self._reaping.reap, every_s=every_s)
+        chores.start("sweep reservations", self._placement.sweep, every_s=every_s)
+        chores.start("prune snapshots", self._snapshots.prune, every_s=every_s)
+        chores.start("forget creates", self._forget_creates, every_s=FORGET_EVERY_S)
 
     async def _forget_creates(self) -> None:
         """Forget creates of sandboxes long gone, when their answers are forgotten too."""
-        now_s = self._ports.clock.monotonic_s()
-        if self._forgot_at_s is not None and now_s < self._forgot_at_s + FORGET_EVERY_S:
-            return
-        self._forgot_at_s = now_s
         kept_since = self._ports.clock.now() - timedelta(seconds=self._config.keep_answers_s)
         await self._catalogue.prune_reservations(before=kept_since)
-
-    def _on_end(self, loop: asyncio.Task[Any]) -> None:
-        """The periodic work ends only by `close`; a defect in it must not go unnoticed."""
-        error = None if loop.cancelled() else loop.exception()
-        if error is not None:
-            log.critical("loop_ended", name=loop.get_name(), error=repr(error), exc_info=error)
-            self._fatal(f"{loop.get_name()} ended with {error!r}")
