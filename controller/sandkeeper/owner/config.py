@@ -109,6 +109,7 @@ class StatePaths:
         self.machine = root / "machine.json"
         self.up = root / "up.json"
         self.up_lock = root / "up.lock"
+        self.ray_folder = root / "ray_folder"
         self.catalogue = root / "catalogue.db"
         self.catalogue_lock = root / "catalogue.lock"
         self.directory_socket = root / "directory.sock"

@@ -1,4 +1,4 @@
-"""`sandkeeper up`: starts Ray and the directory actor, and ends what has fallen silent.
+"""`sandkeeper up`: starts Ray and the directory actor, and has what fell silent ended.
 
 Owns the life of one installation's processes on this machine. Decides nothing about sandboxes: when it dies,
 all of it dies, containers go on, and the next `up` finds them.
@@ -16,26 +16,21 @@ from pathlib import Path
 
 import structlog
 
-from sandkeeper.control.caller import ControlCaller
-from sandkeeper.core.errors import AlreadyExists, SandkeeperError, Unavailable
-from sandkeeper.core.ids import OwnerId
-from sandkeeper.core.verbs import Status
+from sandkeeper.core.errors import AlreadyExists, SandkeeperError
 from sandkeeper.owner.config import Config
 from sandkeeper.owner.daemon import UpMark
 from sandkeeper.owner.identity import load_identity
 from sandkeeper.owner.logs import log_to_file
 from sandkeeper.owner.ray_cluster import RayCluster
+from sandkeeper.owner.roll_call import RollCall
 from sandkeeper.ports import Ports, real_ports
 from sandkeeper.store.locks import ProcessLock
-from sandkeeper.store.processes import end_process, this_process
+from sandkeeper.store.processes import this_process
 
 log = structlog.get_logger(__name__)
 
 PING_EVERY_S = 5.0
-PING_TIMEOUT_S = 5.0
-STRIKES = 3
-READY_TIMEOUT_S = 90.0
-POLL_S = 0.05
+RAY_PREFIX = "sk-ray-"
 
 
 class Supervisor:
@@ -45,10 +40,7 @@ class Supervisor:
         self._config = config
         self._paths = config.paths
         self._ports = ports
-        self._directory = ControlCaller(self._paths.directory_socket)
-        self._owners: dict[OwnerId, ControlCaller] = {}
-        self._strikes: dict[str, int] = {}
-        self._idle_since_s: float | None = None
+        self._roll_call = RollCall(config, ports=ports)
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -69,26 +61,42 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        ray_folder = Path(tempfile.mkdtemp(prefix="sk-ray-"))
+        ray_folder = self._new_ray_folder()
         try:
             await self._run_with_ray(ray_folder)
         finally:
             self._paths.up.unlink(missing_ok=True)
-            await self._close_callers()
+            await self._roll_call.close()
             shutil.rmtree(ray_folder, ignore_errors=True)
+            self._paths.ray_folder.unlink(missing_ok=True)
             lock.release()
+
+    def _new_ray_folder(self) -> Path:
+        """Make the folder of this Ray (short, for its sockets), and remove that of an `up` that was killed."""
+        note = self._paths.ray_folder
+        if note.exists():
+            left = Path(note.read_text())
+            if left.name.startswith(RAY_PREFIX) and left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+                log.info("ray_folder_removed", folder=str(left))
+        folder = Path(tempfile.mkdtemp(prefix=RAY_PREFIX))
+        note.write_text(str(folder))
+        return folder
 
     async def _run_with_ray(self, ray_folder: Path) -> None:
         load_identity(self._paths.machine, ports=self._ports)
         cluster = RayCluster(self._config, folder=ray_folder)
         await asyncio.to_thread(cluster.start)
         try:
-            status = await self._wait_ready()
+            status = await self._roll_call.wait_ready(stop=self._stop)
             mark = UpMark(**this_process().model_dump(), ray_folder=str(ray_folder))
             self._paths.up.write_text(mark.model_dump_json())
             log.info("up_ready", owners=len(status.owners), pid=os.getpid())
             while not self._stop.is_set():
-                await self._watch_once()
+                await self._roll_call.once()
+                if self._roll_call.is_idle:
+                    log.info("up_idle", idle_s=self._config.idle_exit_s)
+                    return
                 try:
                     async with asyncio.timeout(PING_EVERY_S):
                         await self._stop.wait()
@@ -96,74 +104,6 @@ class Supervisor:
                     continue
         finally:
             await asyncio.to_thread(cluster.stop)
-
-    async def _wait_ready(self) -> Status:
-        """Wait until the directory and every owner answer."""
-        deadline_s = self._ports.clock.monotonic_s() + READY_TIMEOUT_S
-        while True:
-            try:
-                status = Status.model_validate(await self._directory.call("status", {}, timeout_s=10.0))
-                if len(status.owners) >= self._config.owners:
-                    await asyncio.gather(
-                        *(self._owner(row.owner_id).call("ping", {}, timeout_s=5.0) for row in status.owners)
-                    )
-                    return status
-            except Unavailable:
-                if self._ports.clock.monotonic_s() >= deadline_s or self._stop.is_set():
-                    raise
-            await self._ports.sleep(POLL_S)
-
-    async def _watch_once(self) -> None:
-        try:
-            status = Status.model_validate(await self._directory.call("status", {}, timeout_s=PING_TIMEOUT_S))
-            self._strikes.pop("directory", None)
-        except SandkeeperError:
-            await self._strike("directory", self._paths.catalogue_lock)
-            return
-        await asyncio.gather(*(self._ping(row.owner_id) for row in status.owners))
-        self._note_idleness(status.sandbox_count)
-
-    async def _ping(self, owner_id: OwnerId) -> None:
-        try:
-            await self._owner(owner_id).call("ping", {}, timeout_s=PING_TIMEOUT_S)
-            self._strikes.pop(owner_id, None)
-        except SandkeeperError:
-            await self._strike(owner_id, self._paths.owner(owner_id).lock)
-
-    async def _strike(self, name: str, lock: Path) -> None:
-        """Count a silence; after three of them end the process, so that Ray makes a new one."""
-        self._strikes[name] = self._strikes.get(name, 0) + 1
-        if self._strikes[name] < STRIKES:
-            return
-        holder = ProcessLock(lock, ports=self._ports).holder()
-        log.warning("process_silent", name=name, pid=holder.pid if holder else None)
-        try:
-            if holder is not None and await end_process(holder, ports=self._ports):
-                self._strikes.pop(name, None)
-        except SandkeeperError as error:
-            # It cannot be ended now; the next silence tries again, and the others must go on being watched.
-            log.error("process_not_ended", name=name, code=error.code, message=error.message)
-
-    def _note_idleness(self, sandbox_count: int) -> None:
-        limit_s = self._config.idle_exit_s
-        if limit_s is None or sandbox_count:
-            self._idle_since_s = None
-            return
-        now_s = self._ports.clock.monotonic_s()
-        if self._idle_since_s is None:
-            self._idle_since_s = now_s
-        if now_s - self._idle_since_s >= limit_s:
-            log.info("up_idle", idle_s=limit_s)
-            self._stop.set()
-
-    def _owner(self, owner_id: OwnerId) -> ControlCaller:
-        if owner_id not in self._owners:
-            self._owners[owner_id] = ControlCaller(self._paths.owner(owner_id).control_socket)
-        return self._owners[owner_id]
-
-    async def _close_callers(self) -> None:
-        for caller in (self._directory, *self._owners.values()):
-            await caller.close()
 
 
 def run_up(config: Config) -> None:
