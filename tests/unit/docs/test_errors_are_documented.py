@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from sandkeeper.boxd.errors import refusal
@@ -19,14 +20,20 @@ TAKES_CODE_FIRST = {"Refusal", "_denied"}
 NAMES_OF_CODES = {"code", "codes", "default_code"}
 
 
+@cache
+def nodes() -> tuple[tuple[str, ast.AST], ...]:
+    """Return the calls and assignments of the package, each with its file."""
+    return tuple(
+        (str(path.relative_to(ROOT)), node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call | ast.Assign | ast.AnnAssign)
+    )
+
+
 def codes_of_package() -> dict[str, str]:
     """Return every code in the Python source, with a file it is in."""
-    found: dict[str, str] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            for code in _codes(node):
-                found[code] = str(path.relative_to(ROOT))
-    return found
+    return {code: file for file, node in nodes() for code in _codes(node)}
 
 
 def codes_of_boxd() -> dict[str, str]:
@@ -75,12 +82,11 @@ def test_every_category_is_documented() -> None:
 
 def _raised_in_package() -> Iterator[tuple[str, str]]:
     """Yield code and category wherever an error is made with a code in plain sight."""
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                kind = ast.unparse(node.func).rpartition(".")[2]
-                if kind in CATEGORIES:
-                    yield from ((code, kind) for code in _codes(node))
+    for _, node in nodes():
+        if isinstance(node, ast.Call):
+            kind = ast.unparse(node.func).rpartition(".")[2]
+            if kind in CATEGORIES:
+                yield from ((code, kind) for code in _codes(node))
 
 
 def _refused_by_boxd() -> Iterator[tuple[str, str]]:
