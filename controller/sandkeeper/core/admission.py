@@ -13,10 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandkeeper.core.errors import InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
 from sandkeeper.core.findings import SecretsMode
-from sandkeeper.core.ids import Name, RequestId, SnapshotId
+from sandkeeper.core.ids import ClientName, Name, RequestId, SnapshotId
 from sandkeeper.core.record import SnapshotRecord
 from sandkeeper.core.sizes import NAMED_SIZES, Size
-from sandkeeper.core.spec import BootImage, EnvKey, EnvValue, OnIdle, OnLost, Ready, SandboxSpec, StartArgv
+from sandkeeper.core.spec import (
+    CLIENT_TTL_S,
+    BootImage,
+    ClientTtl,
+    EnvKey,
+    EnvValue,
+    OnIdle,
+    OnLost,
+    Ready,
+    SandboxSpec,
+    StartArgv,
+)
 
 MAX_ENV_BYTES = 131_072
 MAX_SECONDS = 10 * 365 * 86_400
@@ -81,6 +92,8 @@ class CreateRequest(BaseModel):
     lifetime_s: Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)] | None = None
     labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict, max_length=64)
     detached: bool = True
+    client_id: ClientName | None = None
+    client_ttl_s: ClientTtl = CLIENT_TTL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +184,8 @@ def admit(
         lifetime_s=request.lifetime_s,
         labels=request.labels,
         detached=request.detached,
+        client_id=None if request.detached else request.client_id,
+        client_ttl_s=request.client_ttl_s,
     )
 
 

@@ -17,6 +17,7 @@ TenantId = NewType("TenantId", str)
 MachineId = NewType("MachineId", str)
 InstallationId = NewType("InstallationId", str)
 RequestId = NewType("RequestId", str)
+ClientId = NewType("ClientId", str)
 CommandId = NewType("CommandId", str)
 RunId = NewType("RunId", str)
 
@@ -37,6 +38,9 @@ class _Matching:
 
 Name = Annotated[str, _Matching(r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$")]
 """A name a caller gives: 1-63 of lower-case letters, digits, `_ . -`, with a letter or digit at both ends."""
+
+ClientName = Annotated[ClientId, _Matching(r"^[A-Za-z0-9_.-]{1,64}$")]
+"""The id a client gives itself: 1-64 of letters, digits and `_ . -`."""
 
 _RUN_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandkeeper.core.ids import Name, SnapshotId
+from sandkeeper.core.ids import ClientId, Name, SnapshotId
 from sandkeeper.core.sizes import Size
 
 
@@ -82,6 +82,10 @@ Ready = Annotated[TcpReady | HttpReady | LogReady | CommandReady, Field(discrimi
 
 StartArgv = Annotated[tuple[str, ...], Field(min_length=1, max_length=1024)]
 
+CLIENT_TTL_S = 30.0
+"""How long a client may be silent, unless it says otherwise."""
+ClientTtl = Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)]
+
 EnvKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EnvValue = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
 
@@ -122,6 +126,8 @@ class SandboxSpec(BaseModel):
         lifetime_s: Seconds from creation to forced destruction; None means no end.
         labels: Caller's own marks, for listing.
         detached: False when the sandbox ends with the client that made it.
+        client_id: That client: when it is not heard for its time, the sandbox is destroyed. None: nobody watches.
+        client_ttl_s: The time, unless the client's heartbeats say another one.
         start_timeout_s: Bound of one launch, readiness included.
     """
 
@@ -141,4 +147,6 @@ class SandboxSpec(BaseModel):
     lifetime_s: float | None = None
     labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict)
     detached: bool = True
+    client_id: ClientId | None = None
+    client_ttl_s: float = CLIENT_TTL_S
     start_timeout_s: float = 60.0

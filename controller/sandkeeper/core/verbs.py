@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandkeeper.core.ids import Name, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
+from sandkeeper.core.ids import ClientName, Name, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import Phase
 from sandkeeper.core.sizes import Size
-from sandkeeper.core.spec import Keep, SandboxSpec
+from sandkeeper.core.spec import CLIENT_TTL_S, ClientTtl, Keep, SandboxSpec
 
 MAX_WAIT_S = 300.0
 
@@ -100,6 +100,13 @@ class ListSandboxes(Params):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
+class Heartbeat(Params):
+    """A client says that it lives and will be heard again within `ttl_s`."""
+
+    client_id: ClientName
+    ttl_s: ClientTtl = CLIENT_TTL_S
+
+
 class OfSnapshot(Params):
     """A read about one snapshot."""
 
@@ -161,6 +168,8 @@ class Status(BaseModel):
 
 DIRECTORY_VERBS = (
     "create",
+    "get_or_create",
+    "heartbeat",
     "find",
     "list",
     "snapshots",

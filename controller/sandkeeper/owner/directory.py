@@ -26,6 +26,8 @@ from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError, U
 from sandkeeper.core.ids import OwnerId
 from sandkeeper.core.views import SandboxView, SnapshotView, sandbox_view, snapshot_view
 from sandkeeper.owner.chores import Chores
+from sandkeeper.owner.client_leases import TICK_S
+from sandkeeper.owner.client_verbs import ClientVerbs
 from sandkeeper.owner.config import Config
 from sandkeeper.owner.host import machine_facts, protect_from_oom
 from sandkeeper.owner.identity import load_identity
@@ -73,6 +75,7 @@ class DirectoryHost:
         self._owners: OwnerCalls
         self._snapshots: SnapshotCatalogue
         self._placement: Placement
+        self._clients: ClientVerbs
         self._reaping: Reaping
         self._owner_making = asyncio.Lock()
 
@@ -125,6 +128,15 @@ class DirectoryHost:
             make_owner=self._make_owner,
             ports=ports,
         )
+        self._clients = ClientVerbs(
+            policy=config.policy,
+            catalogue=self._catalogue,
+            survey=self._survey,
+            owners=self._owners,
+            create=self._create,
+            ports=ports,
+        )
+        self._stack.callback(self._clients.close)
         self._reaping = Reaping(
             config,
             installation_id=identity.installation_id,
@@ -149,6 +161,7 @@ class DirectoryHost:
         return VerbTable(
             {
                 "create": (CreateRequest, self._create),
+                **self._clients.entries(),
                 "find": (verbs.FindSandbox, self._find),
                 "list": (verbs.ListSandboxes, self._list),
                 "snapshots": (verbs.Nothing, self._list_snapshots),
@@ -161,6 +174,7 @@ class DirectoryHost:
         )
 
     async def _create(self, request: CreateRequest) -> Any:
+        self._clients.expect(request)
         if await self._catalogue.by_request(request.request_id) is None:
             await self._need_engine()
         fingerprint = verbs.fingerprint_of(request)
@@ -289,6 +303,7 @@ class DirectoryHost:
         chores = Chores(ports=self._ports, fatal=self._fatal)
         self._stack.callback(chores.close)
         every_s = self._config.reap_every_s
+        chores.start("client leases", self._clients.tick, every_s=TICK_S)
         chores.start("reap", self._reaping.reap, every_s=every_s)
         chores.start("sweep reservations", self._placement.sweep, every_s=every_s)
         chores.start("prune snapshots", self._snapshots.prune, every_s=every_s)

@@ -17,6 +17,7 @@ from sandkeeper.containers.shelf import Shelf
 from sandkeeper.core.admission import CatalogueImage, CreateRequest, MachineFacts, Policy, Usage, admit
 from sandkeeper.core.errors import AlreadyExists, NotFound, ResourceExhausted, SandkeeperError
 from sandkeeper.core.ids import MachineId, OwnerId, RequestId, new_sandbox_id
+from sandkeeper.core.named import parameters_of
 from sandkeeper.core.record import Phase
 from sandkeeper.core.rows_of_facts import ENGINE_GONE
 from sandkeeper.core.spec import SandboxSpec
@@ -191,6 +192,7 @@ class Placement:
                 sandbox_id=new_sandbox_id(self._ports.new_token()),
                 owner_id=owner_id,
                 memory_mib=spec.size.memory_mib,
+                parameters=None if request.name is None else parameters_of(request),
                 at=self._ports.clock.now(),
             )
             return spec, (await self._catalogue.reserve(wanted)).reservation

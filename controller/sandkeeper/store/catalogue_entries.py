@@ -45,6 +45,7 @@ class Reservation(_Row):
         fingerprint: Hash of the create's parameters.
         name: The caller's name for the sandbox, unique per tenant until released.
         memory_mib: What admission counts for it.
+        parameters: What a named create asked for, for those who ask for the name again; None without a name.
         at: When it was made.
         released_at: When the sandbox was gone; its name and memory are free from then on.
     """
@@ -55,6 +56,7 @@ class Reservation(_Row):
     sandbox_id: SandboxId
     owner_id: OwnerId
     memory_mib: int = Field(ge=0)
+    parameters: dict[str, Any] | None = None
     at: AwareDatetime
     released_at: AwareDatetime | None = None
 

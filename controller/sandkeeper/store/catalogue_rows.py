@@ -17,7 +17,7 @@ from sandkeeper.store.entries import moment_text
 
 M = TypeVar("M", bound=BaseModel)
 
-_JSON_FIELDS = frozenset({"facts", "document"})
+_JSON_FIELDS = frozenset({"facts", "document", "parameters"})
 
 
 def to_row(model: BaseModel) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def to_row(model: BaseModel) -> dict[str, Any]:
 def from_row(names: Sequence[str], values: Sequence[Any], *, model: type[M]) -> M:
     """Return the model of a row; raises pydantic's ValidationError for a row that is none."""
     fields = {
-        name: json.loads(value) if name in _JSON_FIELDS else value
+        name: json.loads(value) if name in _JSON_FIELDS and value is not None else value
         for name, value in zip(names, values, strict=True)
     }
     return model.model_validate(fields)
@@ -44,7 +44,7 @@ def select_one(
 
 
 def _column(name: str, value: Any) -> Any:
-    if name in _JSON_FIELDS:
+    if name in _JSON_FIELDS and value is not None:
         return json.dumps(value)
     if isinstance(value, datetime):
         return moment_text(value)

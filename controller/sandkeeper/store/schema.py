@@ -124,6 +124,7 @@ reservations = Table(
     Column("sandbox_id", Text, nullable=False, unique=True),
     Column("owner_id", Text, nullable=False),
     Column("memory_mib", Integer, nullable=False),
+    Column("parameters", Text),
     Column("at", Text, nullable=False),
     Column("released_at", Text),
 )
