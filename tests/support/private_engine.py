@@ -33,7 +33,7 @@ class PrivateEngine:
     """
 
     def __init__(self, *, disk_mib: int | None = None, live_restore: bool = True) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="sk-engine-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="sk-engine-"))
         self.url = f"unix://{self.folder}/docker.sock"
         self.data_root = self.folder / "data"
         self._disk_mib = disk_mib
