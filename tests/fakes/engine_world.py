@@ -26,7 +26,7 @@ from sandkeeper.core.ids import BirthId, InstallationId
 from sandkeeper.core.observation import RuntimeObservation, RuntimeState
 from sandkeeper.core.sizes import Size
 from sandkeeper.ports import Ports
-from tests.fakes.image_archive import pack_image, unpack_image
+from tests.fakes.image_archive import image_id_of, pack_image, unpack_image
 
 EMPTY_IMAGE_BYTES = 1_000_000
 FIRST_PID = 1_000_000  # above what a real process can have, so that a mistaken kill hits nothing
@@ -53,6 +53,7 @@ class FakeImage:
     created_at: datetime
     parent_id: str | None = None
     is_commit_of: InstallationId | None = None
+    salt: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -227,8 +228,8 @@ class FakeWorld:
     def commit(self, birth_id: BirthId, *, tag: str, installation_id: InstallationId) -> str:
         runtime = self.existing(birth_id)
         self._need_disk(f"commit {birth_id}")
-        image_id = "sha256:" + "".join(self._ports.new_token() for _ in range(4))
-        image = self.add_image(image_id, files=runtime.files)
+        image = self._add_made(runtime.files)
+        image_id = image.image_id
         image.parent_id, image.is_commit_of = runtime.settings.image_id, installation_id
         self.tag(image_id, tag)
         return image_id
@@ -245,22 +246,22 @@ class FakeWorld:
     def flatten(self, image_id: str, *, tag: str, installation_id: InstallationId) -> str:
         image = self._existing_image(image_id, step="flatten")
         self._need_disk(f"flatten {image_id}")
-        flat = self.add_image(
-            "sha256:" + "".join(self._ports.new_token() for _ in range(4)), files=image.files
-        )
+        flat = self._add_made(image.files)
         flat.is_commit_of = installation_id
         self.tag(flat.image_id, tag)
         return flat.image_id
 
     def save_image(self, image_id: str) -> bytes:
         image = self._existing_image(image_id, step="save")
-        return pack_image(image.image_id, image.files)
+        return pack_image(image.files, salt=image.salt)
 
     def load_image(self, chunks: Iterable[bytes]) -> None:
-        image_id, files = unpack_image(chunks)
+        salt, files = unpack_image(chunks)
+        image_id = image_id_of(files, salt=salt)
         self._need_disk(f"load {image_id}")
         if image_id not in self.images:
-            self.add_image(image_id, files=files).is_commit_of = InstallationId("")
+            image = self.add_image(image_id, files=files)
+            image.salt, image.is_commit_of = salt, InstallationId("")
 
     def tag(self, image_id: str, tag: str) -> None:
         image = self._find(image_id)
@@ -356,6 +357,12 @@ class FakeWorld:
         if ref in self.images:
             return self.images[ref]
         return next((image for image in self.images.values() if ref in image.tags), None)
+
+    def _add_made(self, files: Mapping[str, bytes]) -> FakeImage:
+        salt = self._ports.new_token()
+        image = self.add_image(image_id_of(files, salt=salt), files=files)
+        image.salt = salt
+        return image
 
     def _existing_image(self, image_id: str, *, step: str) -> FakeImage:
         image = self._find(image_id)

@@ -24,7 +24,8 @@ from sandkeeper.core import verbs
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import OwnerId
-from sandkeeper.core.views import SandboxView, SnapshotView, sandbox_view, snapshot_view
+from sandkeeper.core.views import SandboxView, sandbox_view
+from sandkeeper.owner.archives import Archives
 from sandkeeper.owner.chores import Chores
 from sandkeeper.owner.client_leases import TICK_S
 from sandkeeper.owner.client_verbs import ClientVerbs
@@ -35,6 +36,8 @@ from sandkeeper.owner.owner_calls import OwnerCalls
 from sandkeeper.owner.placement import Placement
 from sandkeeper.owner.reaping import Reaping
 from sandkeeper.owner.snapshot_catalogue import SnapshotCatalogue
+from sandkeeper.owner.snapshot_retention import Retentions
+from sandkeeper.owner.snapshot_verbs import SnapshotVerbs
 from sandkeeper.owner.survey import Survey
 from sandkeeper.ports import Ports
 from sandkeeper.store.catalogue import Catalogue
@@ -77,6 +80,7 @@ class DirectoryHost:
         self._placement: Placement
         self._clients: ClientVerbs
         self._reaping: Reaping
+        self._snapshot_verbs: SnapshotVerbs
         self._owner_making = asyncio.Lock()
 
     async def start(self) -> None:
@@ -113,6 +117,7 @@ class DirectoryHost:
             catalogue=self._catalogue,
             survey=self._survey,
             engine=self._engine,
+            retentions=Retentions(self._catalogue, default_keep_s=config.policy.snapshot_keep_s, ports=ports),
             ports=ports,
         )
         self._placement = Placement(
@@ -146,6 +151,19 @@ class DirectoryHost:
             engine=self._engine,
             ports=ports,
         )
+        archives = Archives(
+            installation_id=identity.installation_id,
+            machine_id=identity.machine_id,
+            default_keep_s=config.policy.snapshot_keep_s,
+            catalogue=self._catalogue,
+            snapshots=self._snapshots,
+            shelf=self._shelf,
+            engine=self._engine,
+            ports=ports,
+        )
+        self._stack.push_async_callback(archives.close)
+        await archives.recover()
+        self._snapshot_verbs = SnapshotVerbs(self._snapshots, archives=archives, reaping=self._reaping)
         server = ControlServer(paths.directory_socket, table=self._table())
         await server.start()
         self._stack.push_async_callback(server.close)
@@ -164,9 +182,7 @@ class DirectoryHost:
                 **self._clients.entries(),
                 "find": (verbs.FindSandbox, self._find),
                 "list": (verbs.ListSandboxes, self._list),
-                "snapshots": (verbs.Nothing, self._list_snapshots),
-                "snapshot": (verbs.OfSnapshot, self._snapshot),
-                "delete_snapshot": (verbs.DeleteSnapshot, self._delete_snapshot),
+                **self._snapshot_verbs.entries(),
                 "status": (verbs.Nothing, self._status),
                 "sweep": (verbs.Nothing, self._sweep),
                 "enlist": (Enlist, self._enlist),
@@ -219,15 +235,6 @@ class DirectoryHost:
             if (params.phases is None or record.phase in params.phases)
             and params.labels.items() <= record.spec.labels.items()
         ]
-
-    async def _list_snapshots(self, params: verbs.Nothing) -> list[SnapshotView]:
-        return [snapshot_view(snapshot) for snapshot in await self._snapshots.valid()]
-
-    async def _snapshot(self, params: verbs.OfSnapshot) -> SnapshotView:
-        return snapshot_view((await self._snapshots.find(params.snapshot_id)).snapshot)
-
-    async def _delete_snapshot(self, params: verbs.DeleteSnapshot) -> None:
-        await self._snapshots.delete(params.snapshot_id)
 
     async def _sweep(self, params: verbs.Nothing) -> None:
         await self._reaping.reap()

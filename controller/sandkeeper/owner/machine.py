@@ -260,6 +260,9 @@ class SandboxMachine:
     def _after_commit(self, command: cmd.Command | None) -> None:
         if command is not None:
             self._perform(command)
+        elif self.record.pending is None and self._performing is not None:
+            # What is still performed has lost its command: a runtime that died takes its snapshot along.
+            self._performing.cancel()
         self._watch()
         if self.record.pending is None and self._deferred:
             self._mailbox.extendleft(reversed(self._deferred))

@@ -129,7 +129,7 @@ class Placement:
                 await self._catalogue.resize(reservation.sandbox_id, memory_mib=memory_mib)
 
     async def _look_up(self, request: CreateRequest) -> _Materials:
-        found = None if request.snapshot is None else await self._snapshots.find(request.snapshot)
+        found = None if request.snapshot is None else await self._snapshots.restorable(request.snapshot)
         name = request.image or (found.image if found else self._policy.default_image)
         image = await self._shelf.find(name) if name in self._policy.images else None
         return _Materials(found, {} if image is None else {name: image})

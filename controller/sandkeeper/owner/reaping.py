@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 
 from sandkeeper.boxd import remove_folders
 from sandkeeper.containers.engine import Engine
-from sandkeeper.containers.reaper import Doomed, KnownNames, reap_once
+from sandkeeper.containers.reaper import Doomed, KnownNames, find_doomed, reap_once
 from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.core.ids import BirthId, InstallationId
 from sandkeeper.owner.config import Config
@@ -39,6 +41,20 @@ class Reaping:
         self._snapshots = snapshots
         self._engine = engine
         self._ports = ports
+
+    async def doomed(self) -> Doomed:
+        """Return what a round at the engine would remove now.
+
+        Raises:
+            Unavailable: The engine cannot be listed.
+        """
+        return await find_doomed(
+            self._engine,
+            installation_id=self._installation_id,
+            read_known=self._read_known,
+            now=self._ports.clock.now,
+            reap_after_s=self._config.reap_after_s,
+        )
 
     async def reap(self) -> Doomed:
         """Remove what no record claims, and the folders of containers that are gone.
@@ -76,4 +92,6 @@ class Reaping:
         return names
 
     async def _read_known(self) -> KnownNames:
-        return await self._survey.known_names(await self._catalogue.owners(), await self._snapshots.gone())
+        gone = await self._snapshots.gone()
+        known = await self._survey.known_names(await self._catalogue.owners(), gone)
+        return replace(known, snapshots=known.snapshots | (await self._snapshots.named() - gone))

@@ -87,6 +87,14 @@ class Survey:
             if record.phase is not Phase.DESTROYED and snapshot_id in _stands_on(record)
         ]
 
+    async def used(self, owners: list[OwnerId]) -> frozenset[SnapshotId]:
+        """Return every snapshot that some sandbox stands on now, or would at its next launch."""
+        found: set[SnapshotId | None] = set()
+        for record in await self.records(owners):
+            if record.phase is not Phase.DESTROYED:
+                found |= _stands_on(record)
+        return frozenset(snapshot_id for snapshot_id in found if snapshot_id is not None)
+
     async def known_names(self, owners: list[OwnerRow], deleted: frozenset[SnapshotId]) -> KnownNames:
         """Return every engine name the records claim; read it after the engine was listed.
 

@@ -18,7 +18,7 @@ from sandkeeper.core.errors import (
 )
 from sandkeeper.core.ids import DEFAULT_TENANT, RequestId, SnapshotId
 from sandkeeper.core.record import Phase
-from sandkeeper.core.spec import Keep
+from sandkeeper.core.spec import Keep, OnLost
 from sandkeeper.ports import Ports
 from sandkeeper.virtual import EPOCH
 from tests.support.virtual_time import in_virtual_time
@@ -342,3 +342,20 @@ async def test_a_request_cut_by_a_loss_is_told_so(ports: Ports) -> None:
     kept = await stage.journal.answer(RequestId("sn"), tenant_id=DEFAULT_TENANT)
     assert kept is not None
     assert kept.is_error
+
+
+@in_virtual_time
+async def test_what_lost_its_command_is_performed_no_further(ports: Ports) -> None:
+    stage = await set_stage(ports, record(Phase.CREATED, on_lost=OnLost.ASK))
+    stage.begin()
+    await stage.machine.ask(ev.StartRequested(request=request()))
+    stage.runner.hold("commit_snapshot")
+    event = ev.SnapshotRequested(request=request("sn", "take_snapshot"), snapshot_id=SnapshotId("sn9"))
+    asking = ports.spawn(stage.machine.ask(event), name="snapshot")
+    await stage.rest()
+    stage.runner.lost.put_nowait(ev.RuntimeLost(generation=1, reason="killed", message="gone"))
+    with pytest.raises(Aborted):
+        await asking
+    await stage.rest()
+    assert stage.machine.record.pending is None
+    assert stage.runner.story[-1] == "cancelled commit_snapshot"

@@ -176,4 +176,7 @@ async def test_expired_snapshots_are_pruned_unless_used(tmp_path: Path) -> None:
         assert free in await town.snapshots.gone()
         await town.destroy(fork["id"])
         await town.snapshots.prune()
+        assert [left.snapshot_id for left in await town.snapshots.valid()] == [used, fresh]
+        town.clock.ahead_s = 202
+        await town.snapshots.prune()
         assert [left.snapshot_id for left in await town.snapshots.valid()] == [fresh]

@@ -16,6 +16,7 @@ from sandkeeper.core.record import SandboxRecord
 from sandkeeper.core.verbs import Params, fingerprint_of
 from sandkeeper.owner.config import StatePaths
 from sandkeeper.owner.placement import Placement
+from sandkeeper.owner.snapshot_retention import Retentions
 from sandkeeper.owner.snapshot_catalogue import SnapshotCatalogue
 from sandkeeper.owner.survey import Survey
 from sandkeeper.ports import Ports, RealClock, real_ports
@@ -146,6 +147,7 @@ async def open_town(
             catalogue=catalogue,
             survey=town.survey,
             engine=town.engine,
+            retentions=Retentions(catalogue, default_keep_s=Policy().snapshot_keep_s, ports=ports),
             ports=ports,
         )
         town.placement = Placement(
