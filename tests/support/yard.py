@@ -256,8 +256,8 @@ class Yard:
         left = {"containers": self.containers(), "images": self.images(), "folders": self.folders()}
         assert not any(left.values()), f"left behind: {left}"
 
-    async def close(self) -> None:
-        """End the processes and remove everything, also what should not be there."""
+    async def end(self) -> None:
+        """End the processes and remove what there is at the engine, also what should not be there."""
         for child in (self.owner, self.directory):
             if child is not None:
                 await _end(child)
@@ -267,6 +267,10 @@ class Yard:
                 self.docker.remove_container(name, force=True, v=True)
             for tag in self.images():
                 self.docker.remove_image(f"sandkeeper-{self.installation_id}:{tag}", force=True)
+
+    async def close(self) -> None:
+        """End it whole: processes, containers, images, folder."""
+        await self.end()
         self.docker.close()
         self.engine.__exit__()
         shutil.rmtree(self.folder)
