@@ -12,13 +12,13 @@ from sandkeeper.control.server import VerbEntries, VerbTable
 from sandkeeper.core import events as ev
 from sandkeeper.core import verbs
 from sandkeeper.core.admission import MachineFacts, Policy, check_size
-from sandkeeper.core.errors import Aborted, FailedPrecondition, NotFound, SandkeeperError, error_from_wire
-from sandkeeper.core.ids import DEFAULT_TENANT, SandboxId, new_snapshot_id
+from sandkeeper.core.errors import Aborted, FailedPrecondition, NotFound, SandkeeperError
+from sandkeeper.core.ids import SandboxId, new_snapshot_id
 from sandkeeper.core.record import Phase, RequestRef, SandboxRecord
 from sandkeeper.core.views import EventView, Lease, SandboxView, sandbox_view
+from sandkeeper.owner.answers import known_answer
 from sandkeeper.owner.machine import SandboxMachine
 from sandkeeper.owner.roster import Roster, wait_for
-from sandkeeper.owner.waiters import check_same
 from sandkeeper.ports import Ports
 from sandkeeper.store.contract import Journal
 
@@ -73,7 +73,7 @@ class OwnerVerbs:
         request = RequestRef(
             request_id=params.request_id, verb="create", fingerprint=params.request_fingerprint
         )
-        known = await self._known_answer(request)
+        known = await known_answer(self._journal, request)
         if known is not None:
             return known
         machine = self._roster.find(params.sandbox_id)
@@ -188,7 +188,7 @@ class OwnerVerbs:
         ]
 
     async def _change(self, params: verbs.ChangeSandbox, event: ev.Request, request: RequestRef) -> Any:
-        known = await self._known_answer(request)
+        known = await known_answer(self._journal, request)
         if known is not None:
             return known
         machine = self._roster.find(params.sandbox_id)
@@ -204,16 +204,6 @@ class OwnerVerbs:
         if joined is not None:
             return await _bounded(asyncio.shield(joined), machine.record)
         return await _bounded(machine.ask(event), machine.record)
-
-    async def _known_answer(self, request: RequestRef) -> Any:
-        answer = await self._journal.answer(request.request_id, tenant_id=DEFAULT_TENANT)
-        if answer is None:
-            return None
-        known = RequestRef(request_id=answer.request_id, verb=answer.verb, fingerprint=answer.fingerprint)
-        check_same(request, known)
-        if answer.is_error:
-            raise error_from_wire(answer.document)
-        return answer.document
 
     async def _record(self, sandbox_id: SandboxId) -> SandboxRecord:
         machine = self._roster.find(sandbox_id)

@@ -17,6 +17,7 @@ from sandkeeper.core.ids import SandboxId
 from sandkeeper.core.record import RequestRef, SandboxRecord
 from sandkeeper.core.state import MAX_VALUE_BYTES, StateEntry, StateItem, document_text
 from sandkeeper.core.verbs import ChangeSandbox
+from sandkeeper.owner.answers import known_answer
 from sandkeeper.owner.roster import Roster
 from sandkeeper.ports import Ports
 from sandkeeper.store.contract import Journal
@@ -64,11 +65,15 @@ class KeepingVerbs:
     async def _change_state(
         self, params: verbs.PutState | verbs.DeleteState, *, verb: str, text: str | None
     ) -> dict[str, Any]:
+        request = _request(params, verb=verb)
+        known: dict[str, Any] | None = await known_answer(self._journal, request)
+        if known is not None:
+            return known
         record = await self._record(params.sandbox_id)
         change = StateChange(
             sandbox_id=record.sandbox_id,
             tenant_id=record.tenant_id,
-            request=_request(params, verb=verb),
+            request=request,
             at=self._ports.clock.now(),
             key=params.key,
             text=text,
@@ -99,6 +104,9 @@ class KeepingVerbs:
     async def _change_alarm(
         self, record: SandboxRecord, request: RequestRef, alarm_id: AlarmId, alarm: Alarm | None
     ) -> dict[str, Any]:
+        known: dict[str, Any] | None = await known_answer(self._journal, request)
+        if known is not None:
+            return known
         change = AlarmChange(
             sandbox_id=record.sandbox_id,
             tenant_id=record.tenant_id,
