@@ -98,6 +98,19 @@ func setTime(fd int, ns int64) error {
 	return errnoOrNil(errno)
 }
 
+// setTimeAt is setTime for a name in an open folder; a link's own time is set.
+func setTimeAt(folder int, name string, ns int64) error {
+	at, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	const atSymlinkNoFollow = 0x100
+	times := [2]syscall.Timespec{{Nsec: utimeOmit}, syscall.NsecToTimespec(ns)}
+	_, _, errno := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(folder), uintptr(unsafe.Pointer(at)),
+		uintptr(unsafe.Pointer(&times[0])), atSymlinkNoFollow, 0, 0)
+	return errnoOrNil(errno)
+}
+
 func errnoOrNil(errno syscall.Errno) error {
 	if errno != 0 {
 		return errno

@@ -15,6 +15,8 @@ type boxConfig struct {
 	birthID     string
 	capBounding string
 	environ     []string
+
+	metadataPath string // empty: none is kept
 }
 
 type box struct {
@@ -27,11 +29,15 @@ type box struct {
 	users    *accounts
 	oom      *oomCounter
 	runs     *runTable
+	watches  *watchHub
+
+	restoring sync.Once
 
 	mu         sync.Mutex
 	generation int64 // 0 before go
 	epoch      int64
 	settings   settings
+	restored   *restoredMetadata // by the first go
 	draining   bool
 	stopping   bool
 	drainEnd   *deadline
@@ -62,6 +68,7 @@ func newBox(config boxConfig) (*box, error) {
 		quiet:     make(chan struct{}),
 	}
 	b.runs = newRunTable(b.workEnded)
+	b.watches = newWatchHub(b.blocking.files)
 	b.reaper.onOrphan = b.runs.orphanEnded
 	return b, nil
 }
@@ -211,6 +218,8 @@ type hello struct {
 	Runs        int    `json:"runs"`
 	CapBounding string `json:"capBounding"`
 	BootMs      int64  `json:"bootMs"`
+
+	Metadata *restoredMetadata `json:"metadata,omitempty"`
 }
 
 func (b *box) hello() hello {
@@ -227,6 +236,7 @@ func (b *box) hello() hello {
 	return hello{
 		Protocol: protocol, Build: build, BirthID: b.birthID, Generation: b.generation, Epoch: b.epoch,
 		State: state, Runs: len(going), CapBounding: b.capBounding, BootMs: b.bootMs,
+		Metadata: b.restored,
 	}
 }
 

@@ -49,12 +49,28 @@ func (b *box) serveGo(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
+	b.restoreOnce()
 	s := settings{user: request.User, workdir: request.Workdir, env: request.Env}
 	if f := b.begin(request.Generation, request.Epoch, s); f != nil {
 		writeFault(w, f)
 		return
 	}
 	b.serveHello(w, r)
+}
+
+// restoreOnce puts back the metadata that came with the image before anything can run; later calls wait for it.
+func (b *box) restoreOnce() {
+	b.restoring.Do(func() {
+		b.blocking.files.do(func() {
+			done, err := takeUpMetadata("/", b.metadataPath)
+			if err != nil {
+				report("metadata of the image is lost: %v", err) // the files are there: better a box than none
+			}
+			b.mu.Lock()
+			b.restored = done
+			b.mu.Unlock()
+		})
+	})
 }
 
 func (b *box) checkGo(request *goRequest) *fault {
@@ -123,6 +139,11 @@ func (b *box) serveResume(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
+	b.blocking.files.do(func() {
+		if err := dropMetadata(b.metadataPath); err != nil {
+			report("the saved metadata stays: %v", err)
+		}
+	})
 	b.resume()
 	b.serveHello(w, r)
 }

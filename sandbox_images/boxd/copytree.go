@@ -1,17 +1,29 @@
 package main
 
-// copytree.go owns the copy that stands in for a rename across file systems: owners, modes, times and links are kept,
-// hard links become separate files. It never follows a link.
+// copytree.go owns copying a file or folder: modes, times, links and extended attributes are kept, owners unless a new
+// one is named, hard links become separate files. It never follows a link. A copy stands in for a rename across file
+// systems too.
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
 
-func copyTree(from, to string) error {
+// copier copies with what all its parts have in common.
+type copier struct {
+	ctx   context.Context // ends a long copy
+	owner *account        // nil: as it was
+}
+
+func (c *copier) tree(from, to string) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
 	found, err := os.Lstat(from)
 	if err != nil {
 		return err
@@ -22,9 +34,9 @@ func copyTree(from, to string) error {
 	}
 	switch {
 	case found.Mode()&os.ModeSymlink != 0:
-		return copyLink(from, to, raw)
+		return c.link(from, to, raw)
 	case found.IsDir():
-		err = copyFolder(from, to)
+		err = c.folder(from, to)
 	case found.Mode().IsRegular():
 		err = copyContent(from, to)
 	default: // a pipe, socket or device
@@ -33,7 +45,10 @@ func copyTree(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Lchown(to, int(raw.Uid), int(raw.Gid)); err != nil {
+	if err := copyXattrs(from, to); err != nil {
+		return err
+	}
+	if err := c.chown(to, raw); err != nil {
 		return err
 	}
 	if err := syscall.Chmod(to, raw.Mode&0o7777); err != nil {
@@ -42,7 +57,27 @@ func copyTree(from, to string) error {
 	return os.Chtimes(to, time.Unix(raw.Atim.Unix()), found.ModTime())
 }
 
-func copyLink(from, to string, raw *syscall.Stat_t) error {
+func (c *copier) chown(to string, raw *syscall.Stat_t) error {
+	if c.owner != nil {
+		return giveTo(to, *c.owner)
+	}
+	return syscall.Lchown(to, int(raw.Uid), int(raw.Gid))
+}
+
+func copyXattrs(from, to string) error {
+	found, err := xattrsOf(from, func(name string) bool { return strings.HasPrefix(name, "user.") })
+	if err != nil {
+		return err
+	}
+	for name, value := range found {
+		if err := setXattr(to, name, value); err != nil && err != syscall.ENOTSUP {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copier) link(from, to string, raw *syscall.Stat_t) error {
 	target, err := os.Readlink(from)
 	if err != nil {
 		return err
@@ -50,10 +85,10 @@ func copyLink(from, to string, raw *syscall.Stat_t) error {
 	if err := os.Symlink(target, to); err != nil {
 		return err
 	}
-	return syscall.Lchown(to, int(raw.Uid), int(raw.Gid))
+	return c.chown(to, raw)
 }
 
-func copyFolder(from, to string) error {
+func (c *copier) folder(from, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
@@ -62,7 +97,7 @@ func copyFolder(from, to string) error {
 		return err
 	}
 	for _, name := range names {
-		if err := copyTree(filepath.Join(from, name.Name()), filepath.Join(to, name.Name())); err != nil {
+		if err := c.tree(filepath.Join(from, name.Name()), filepath.Join(to, name.Name())); err != nil {
 			return err
 		}
 	}

@@ -297,7 +297,7 @@ func TestCopyInPlaceOfARename(t *testing.T) {
 	if err := os.Symlink("b/f", folder+"/a/l"); err != nil {
 		t.Fatal(err)
 	}
-	if err := copyTree(folder+"/a", folder+"/c"); err != nil {
+	if err := (&copier{ctx: t.Context()}).tree(folder+"/a", folder+"/c"); err != nil {
 		t.Fatal(err)
 	}
 	found, err := os.Stat(folder + "/c/l")

@@ -3,6 +3,7 @@ package main
 // filesystem.go owns the calls of envd's filesystem service. It never reads or writes contents.
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,14 +13,23 @@ import (
 const maxListed = 100_000
 
 type pathRequest struct {
-	Path        string `json:"path"`
+	Path       string `json:"path"`
+	Sandkeeper struct {
+		NoFollow bool `json:"noFollow"` // Stat: the link itself
+	} `json:"sandkeeper"`
 	Depth       int    `json:"depth"`
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 }
 
 func (b *box) serveStat(w http.ResponseWriter, r *http.Request) {
-	b.answerPath(w, r, func(at location, _ *pathRequest) (any, error) { return b.entryAnswer(at.path) })
+	b.answerPath(w, r, func(at location, request *pathRequest) (any, error) {
+		if request.Sandkeeper.NoFollow {
+			made, err := b.describeAsIs(at.path)
+			return event{"entry": made}, err
+		}
+		return b.entryAnswer(at.path)
+	})
 }
 
 func (b *box) serveListDir(w http.ResponseWriter, r *http.Request) {
@@ -168,7 +178,7 @@ func moveTree(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		return syscall.EEXIST
 	}
-	if err := copyTree(from, to); err != nil {
+	if err := (&copier{ctx: context.Background()}).tree(from, to); err != nil {
 		os.RemoveAll(to) // the first error counts
 		return err
 	}

@@ -23,6 +23,8 @@ type writtenFile struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 	Type string `json:"type"`
+
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 func (b *box) serveFileWrite(w http.ResponseWriter, r *http.Request) {
@@ -102,14 +104,18 @@ func (b *box) writeOne(r *http.Request, path string, body io.Reader) (writtenFil
 	if f != nil {
 		return writtenFile{}, f
 	}
-	if err := b.replaceFile(at, body); err != nil {
+	metadata, f := requestMetadata(r.Header)
+	if f != nil {
+		return writtenFile{}, f
+	}
+	if err := b.replaceFile(at, body, metadata); err != nil {
 		var bad *bodyError
 		if errors.As(err, &bad) {
 			return writtenFile{}, faultf("invalid_argument", "body_cut", "%s: the body ended early: %v", at.path, bad.cause)
 		}
 		return writtenFile{}, fileFault(err, at.path)
 	}
-	return writtenFile{Name: filepath.Base(at.path), Path: at.path, Type: "file"}, nil
+	return writtenFile{Name: filepath.Base(at.path), Path: at.path, Type: "file", Metadata: metadata}, nil
 }
 
 // bodyError tells a broken request from a broken disk.
@@ -117,8 +123,9 @@ type bodyError struct{ cause error }
 
 func (e *bodyError) Error() string { return e.cause.Error() }
 
-// replaceFile writes a new file beside the target, then renames it. A link is followed; an existing file's mode stays.
-func (b *box) replaceFile(at location, body io.Reader) error {
+// replaceFile writes a new file beside the target, then renames it. A link is followed; an existing file's mode stays,
+// its metadata does not.
+func (b *box) replaceFile(at location, body io.Reader, metadata map[string]string) error {
 	var temporary *os.File
 	var target string
 	var err error
@@ -138,7 +145,11 @@ func (b *box) replaceFile(at location, body io.Reader) error {
 	if err := b.copyBody(temporary, body); err != nil {
 		return err
 	}
-	b.blocking.files.do(func() { isPlaced, err = moveInto(temporary, target) })
+	b.blocking.files.do(func() {
+		if err = setMetadata(temporary.Name(), metadata); err == nil {
+			isPlaced, err = moveInto(temporary, target)
+		}
+	})
 	return err
 }
 
@@ -160,7 +171,7 @@ func openBeside(at location) (temporary *os.File, target string, err error) {
 	} else if err := makeParents(filepath.Dir(target), at.who); err != nil {
 		return nil, "", err
 	}
-	name := fmt.Sprintf("%s/.sk-%016x", filepath.Dir(target), rand.Uint64())
+	name := temporaryBeside(target)
 	temporary, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, "", err
@@ -174,6 +185,11 @@ func openBeside(at location) (temporary *os.File, target string, err error) {
 		return nil, "", err
 	}
 	return temporary, target, nil
+}
+
+// temporaryBeside is a new name in the folder of a path.
+func temporaryBeside(path string) string {
+	return fmt.Sprintf("%s/.sk-%016x", filepath.Dir(path), rand.Uint64())
 }
 
 // copyBody holds a slot only while it writes, never while it waits for the client.

@@ -35,10 +35,7 @@ func newFollower(r *run, extra *startExtra, request *http.Request) *follower {
 	if extra.MaxOutputBytes != nil {
 		limit = max(*extra.MaxOutputBytes, 0)
 	}
-	f := &follower{run: r, keepalive: keepaliveDefault}
-	if s, err := strconv.Atoi(request.Header.Get("Keepalive-Ping-Interval")); err == nil && s > 0 && s < 86400 {
-		f.keepalive = time.Duration(s) * time.Second
-	}
+	f := &follower{run: r, keepalive: keepaliveOf(request)}
 	if r.pty != nil {
 		f.places = []place{{name: "pty", from: r.pty, offset: extra.PtyOffset, left: limit}}
 		return f
@@ -48,6 +45,14 @@ func newFollower(r *run, extra *startExtra, request *http.Request) *follower {
 		{name: "stderr", from: r.stderr, offset: extra.StderrOffset, left: limit},
 	}
 	return f
+}
+
+// keepaliveOf is how often a silent stream says that it is alive.
+func keepaliveOf(request *http.Request) time.Duration {
+	if s, err := strconv.Atoi(request.Header.Get("Keepalive-Ping-Interval")); err == nil && s > 0 && s < 86400 {
+		return time.Duration(s) * time.Second
+	}
+	return keepaliveDefault
 }
 
 // stream sends start, what is kept, what comes, and the end. An error of the connection ends it silently: the client

@@ -77,7 +77,7 @@ func secondStage(startedNs int64) {
 	if err != nil {
 		die(exitRefused, "%v", err)
 	}
-	box, err := newBox(boxConfig{birthID: hostname, capBounding: bounding, environ: os.Environ()})
+	box, err := newBox(boxConfig{birthID: hostname, capBounding: bounding, environ: os.Environ(), metadataPath: metadataFile})
 	if err != nil {
 		die(exitUsage, "%v", err)
 	}

@@ -10,13 +10,16 @@ import (
 type route struct {
 	serve   func(http.ResponseWriter, *http.Request)
 	always  bool // served before go
-	newWork bool // refused while draining
+	newWork bool // refused while draining, and counted until it has ended
+
+	refusesDrained bool // refused while draining, but not counted
 }
 
 const (
 	processPrefix    = "/process.Process/"
 	filesystemPrefix = "/filesystem.Filesystem/"
 	ownPrefix        = "/sandkeeper/v1/"
+	filesPrefix      = ownPrefix + "files/"
 )
 
 // routes is the handler of the control socket.
@@ -33,6 +36,18 @@ func (b *box) routes() http.Handler {
 		"HEAD /files":                   {serve: b.serveFileRead},
 		"POST /files":                   {serve: b.serveFileWrite, newWork: true},
 
+		"POST " + ownPrefix + "dial":          {serve: b.serveDial, refusesDrained: true},
+		"GET " + ownPrefix + "ports/wait":     {serve: b.servePortWait},
+		"GET " + ownPrefix + "manifest":       {serve: b.serveManifest},
+		"POST " + ownPrefix + "metadata/save": {serve: b.serveMetadataSave},
+		"POST " + filesPrefix + "append":      {serve: b.serveAppend, newWork: true},
+		"POST " + filesPrefix + "copy":        {serve: b.serveCopy, newWork: true},
+		"POST " + filesPrefix + "chmod":       {serve: b.serveChmod, newWork: true},
+		"POST " + filesPrefix + "chown":       {serve: b.serveChown, newWork: true},
+		"POST " + filesPrefix + "symlink":     {serve: b.serveSymlink, newWork: true},
+		"POST " + filesPrefix + "glob":        {serve: b.serveGlob},
+		"POST " + filesPrefix + "grep":        {serve: b.serveGrep},
+
 		"POST " + processPrefix + "Start":       {serve: b.serveStart}, // admits by itself: an attach is not new work
 		"POST " + processPrefix + "Connect":     {serve: b.serveConnect},
 		"POST " + processPrefix + "List":        {serve: b.serveProcessList},
@@ -42,17 +57,15 @@ func (b *box) routes() http.Handler {
 		"POST " + processPrefix + "Update":      {serve: b.serveUpdate},
 		"POST " + processPrefix + "StreamInput": {serve: b.serveStreamInput},
 
-		"POST " + filesystemPrefix + "Stat":    {serve: b.serveStat},
-		"POST " + filesystemPrefix + "ListDir": {serve: b.serveListDir},
-		"POST " + filesystemPrefix + "MakeDir": {serve: b.serveMakeDir, newWork: true},
-		"POST " + filesystemPrefix + "Move":    {serve: b.serveMove, newWork: true},
-		"POST " + filesystemPrefix + "Remove":  {serve: b.serveRemove, newWork: true},
-	}
-	for _, name := range []string{
-		filesystemPrefix + "CreateWatcher",
-		filesystemPrefix + "GetWatcherEvents", filesystemPrefix + "RemoveWatcher", filesystemPrefix + "WatchDir",
-	} {
-		table["POST "+name] = route{serve: serveUnimplemented}
+		"POST " + filesystemPrefix + "Stat":             {serve: b.serveStat},
+		"POST " + filesystemPrefix + "ListDir":          {serve: b.serveListDir},
+		"POST " + filesystemPrefix + "MakeDir":          {serve: b.serveMakeDir, newWork: true},
+		"POST " + filesystemPrefix + "Move":             {serve: b.serveMove, newWork: true},
+		"POST " + filesystemPrefix + "Remove":           {serve: b.serveRemove, newWork: true},
+		"POST " + filesystemPrefix + "CreateWatcher":    {serve: b.serveCreateWatcher},
+		"POST " + filesystemPrefix + "GetWatcherEvents": {serve: b.serveGetWatcherEvents},
+		"POST " + filesystemPrefix + "RemoveWatcher":    {serve: b.serveRemoveWatcher},
+		"POST " + filesystemPrefix + "WatchDir":         {serve: b.serveWatchDir},
 	}
 	return &router{box: b, table: table}
 }
@@ -78,13 +91,17 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
-	if found.newWork {
+	if found.newWork || found.refusesDrained {
 		end, refusal := rt.box.beginWork()
 		if refusal != nil {
 			writeFault(w, refusal)
 			return
 		}
-		defer end()
+		if found.newWork {
+			defer end()
+		} else {
+			end()
+		}
 	}
 	found.serve(w, r)
 }
@@ -118,7 +135,3 @@ func headerNumber(r *http.Request, name string) (*int64, *fault) {
 }
 
 func serveHealth(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
-
-func serveUnimplemented(w http.ResponseWriter, r *http.Request) {
-	writeFault(w, faultf("unimplemented", "not_built", "%s is not served by this build", r.URL.Path))
-}
