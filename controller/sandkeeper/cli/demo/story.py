@@ -102,7 +102,7 @@ class Story:
     async def _job(self, keeper: Keeper, witness: Witness, project: Project) -> None:
         prepared = await self._prepare(keeper, project)
         trouble = Trouble(keeper, witness, home=self.home, diary=self.diary, prepared=prepared)
-        vcpu = max(0.25, round((os.cpu_count() or 1) / len(EXPECTED), 2))
+        vcpu = min(2.0, max(0.25, round((os.cpu_count() or 1) / len(EXPECTED), 2)))
         self.diary.note(
             "step", f"{len(EXPECTED)} attempts in parallel, {vcpu:g} vCPU and {ATTEMPT_MEMORY_MIB} MiB each"
         )
