@@ -22,6 +22,7 @@ from sandkeeper.core import verbs
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import AlreadyExists, FailedPrecondition, NotFound, SandkeeperError
 from sandkeeper.core.ids import DEFAULT_TENANT, BirthId, MachineId, OwnerId, SandboxId
+from sandkeeper.core.named import GetOrCreate
 from sandkeeper.core.record import Phase, SandboxRecord
 from sandkeeper.core.sizes import NAMED_SIZES
 from sandkeeper.core.spec import BootImage, SandboxSpec
@@ -60,6 +61,8 @@ class FakeControl:
         return VerbTable(
             {
                 "create": (CreateRequest, self._counted("create", self._create)),
+                "get_or_create": (GetOrCreate, self._counted("get_or_create", self._get_or_create)),
+                "heartbeat": (verbs.Heartbeat, self._counted("heartbeat", self._heartbeat)),
                 "find": (verbs.FindSandbox, self._counted("find", self._find)),
                 "list": (verbs.ListSandboxes, self._counted("list", self._list)),
                 "snapshots": (verbs.Nothing, self._counted("snapshots", self._snapshots)),
@@ -170,6 +173,15 @@ class FakeControl:
         self.sandboxes[view.id] = self._answers[params.request_id] = view
         self._note(view.id, "runtime_started", phase="running")
         return view
+
+    async def _get_or_create(self, params: GetOrCreate) -> dict[str, Any]:
+        for seen in self.sandboxes.values():
+            if seen.name == params.name and seen.phase is not Phase.DESTROYED:
+                return {"sandbox": seen, "is_new": False}
+        return {"sandbox": await self._create(params), "is_new": True}
+
+    async def _heartbeat(self, params: verbs.Heartbeat) -> dict[str, float]:
+        return {"ttl_s": params.ttl_s}
 
     async def _find(self, params: verbs.FindSandbox) -> dict[str, Any]:
         for seen in self.sandboxes.values():

@@ -11,12 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sandkeeper.client.heartbeat import Heartbeat
 from sandkeeper.client.results import Description, Snapshot
 from sandkeeper.client.routing import Router
 from sandkeeper.client.sandbox import Sandbox
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import RequestId, SandboxId, SnapshotId
+from sandkeeper.core.named import GotOrCreated
 from sandkeeper.core.sizes import parse_size
 from sandkeeper.core.spec import OnLost
 from sandkeeper.ports import Ports
@@ -27,11 +29,11 @@ END_TIMEOUT_S = 60.0
 def create_request(
     *,
     request_id: str,
-    size: Any,
-    snapshot: str | Snapshot | None,
-    env: Mapping[str, str] | None,
-    on_lost: str,
-    labels: Mapping[str, str] | None,
+    size: Any = None,
+    snapshot: str | Snapshot | None = None,
+    env: Mapping[str, str] | None = None,
+    on_lost: str = OnLost.REBUILD,
+    labels: Mapping[str, str] | None = None,
     **plain: Any,
 ) -> CreateRequest:
     """Return the request for what a caller asked for.
@@ -63,8 +65,16 @@ def create_request(
 class Creation:
     """Creates sandboxes and knows which of them end with the keeper."""
 
-    def __init__(self, router: Router, *, handle: Callable[[Description], Sandbox], ports: Ports) -> None:
+    def __init__(
+        self,
+        router: Router,
+        *,
+        handle: Callable[[Description], Sandbox],
+        heartbeat: Heartbeat,
+        ports: Ports,
+    ) -> None:
         self._router = router
+        self._heartbeat = heartbeat
         self._handle = handle
         self._ports = ports
         self._bound: dict[SandboxId, Sandbox] = {}
@@ -104,10 +114,20 @@ class Creation:
             ) from error
         return [failure for failure in answers if failure is not None]
 
+    async def get_or_create(self, request: CreateRequest) -> Sandbox:
+        """Return the sandbox that has the name; only one that was made by this call ends with the keeper."""
+        request = self._heartbeat.bind(request)
+        found: GotOrCreated = await self._router.directory("get_or_create", request, answer=GotOrCreated)
+        return self._kept(found.sandbox, is_bound=found.is_new and not request.detached)
+
     async def _created(self, request: CreateRequest) -> Sandbox:
+        request = self._heartbeat.bind(request)
         seen: Description = await self._router.directory("create", request, answer=Description)
+        return self._kept(seen, is_bound=not request.detached)
+
+    def _kept(self, seen: Description, *, is_bound: bool) -> Sandbox:
         sandbox = self._handle(seen)
-        if not request.detached:
+        if is_bound:
             self._bound[sandbox.id] = sandbox
         return sandbox
 

@@ -17,6 +17,7 @@ from sandkeeper.client.attempts import AttemptSet
 from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.creation import Creation, create_request
 from sandkeeper.client.forks import fork_all
+from sandkeeper.client.heartbeat import heartbeat_of
 from sandkeeper.client.installation import Installation, default_state_dir
 from sandkeeper.client.local import ensure_up
 from sandkeeper.client.results import Description, Snapshot
@@ -25,6 +26,7 @@ from sandkeeper.client.sandbox import Sandbox
 from sandkeeper.client.snapshots import Snapshots
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.record import Phase
+from sandkeeper.core.spec import CLIENT_TTL_S
 from sandkeeper.core.verbs import ListSandboxes, Nothing, OfSandbox, Status
 from sandkeeper.ports import Ports, real_ports
 
@@ -41,38 +43,75 @@ class Keeper:
     """
 
     def __init__(
-        self, installation: Installation, *, config: Mapping[str, Any] | None, ports: Ports | None = None
+        self,
+        installation: Installation,
+        *,
+        config: Mapping[str, Any] | None,
+        client_id: str | None = None,
+        client_ttl_s: float = CLIENT_TTL_S,
+        ports: Ports | None = None,
     ) -> None:
         self._installation = installation
         self._config = config
         self._ports = ports or real_ports()
         self._router = Router(installation, ports=self._ports)
         self._boxes = Boxes(self._router)
-        self._creation = Creation(self._router, handle=self._handle, ports=self._ports)
+        self._is_known_client = client_id is not None
+        self._heartbeat = heartbeat_of(
+            installation, client_id=client_id or f"cl{self._ports.new_token()}", ttl_s=client_ttl_s
+        )
+        self._creation = Creation(
+            self._router, handle=self._handle, heartbeat=self._heartbeat, ports=self._ports
+        )
         self.snapshots = Snapshots(self._router)
 
     @classmethod
-    def local(cls, state_dir: Path | str | None = None, **config: Any) -> Keeper:
+    def local(
+        cls,
+        state_dir: Path | str | None = None,
+        *,
+        client_id: str | None = None,
+        client_ttl_s: float = CLIENT_TTL_S,
+        **config: Any,
+    ) -> Keeper:
         """Return a keeper of this machine; entering it starts `sandkeeper up` for the folder if none runs.
 
         Args:
             state_dir: The installation's folder; None = SANDKEEPER_STATE_DIR, else the default one.
+            client_id: Who this client is; one that comes back under its id, in time, keeps what is bound to it.
+            client_ttl_s: What is bound to this client is destroyed when it is not heard for so long: when it
+                is left without a word. 1 to 3600.
             **config: Settings of the supervisor, should it have to be started (`owners`, `policy`, ...). One started
                 here ends after 10 minutes without sandboxes, unless `idle_exit_s` says otherwise.
 
         Raises:
             FailedPrecondition: On entering: `server_extra_missing` when it has to be started and cannot be.
         """
-        return cls(Installation(_folder(state_dir)), config={"idle_exit_s": IDLE_EXIT_S} | config)
+        return cls(
+            Installation(_folder(state_dir)),
+            config={"idle_exit_s": IDLE_EXIT_S} | config,
+            client_id=client_id,
+            client_ttl_s=client_ttl_s,
+        )
 
     @classmethod
-    def join(cls, state_dir: Path | str | None = None) -> Keeper:
-        """Return a keeper of what runs for the folder already; it never starts anything."""
-        return cls(Installation(_folder(state_dir)), config=None)
+    def join(
+        cls,
+        state_dir: Path | str | None = None,
+        *,
+        client_id: str | None = None,
+        client_ttl_s: float = CLIENT_TTL_S,
+    ) -> Keeper:
+        """Return a keeper of what runs for the folder already; it never starts anything. Otherwise as `local`."""
+        return cls(
+            Installation(_folder(state_dir)), config=None, client_id=client_id, client_ttl_s=client_ttl_s
+        )
 
     async def __aenter__(self) -> Self:
         if self._config is not None:
             await ensure_up(self._installation, config=self._config, ports=self._ports)
+        if self._is_known_client:
+            self._heartbeat.start()
         return self
 
     async def __aexit__(
@@ -140,6 +179,28 @@ class Keeper:
         )
         # Nobody else knows an id made here, so nobody else could ever get at what a cancelled create makes.
         return await self._creation.create(request, is_undone_by_cancel=request_id is None)
+
+    async def get_or_create(
+        self, name: str, *, detached: bool = True, request_id: str | None = None, **parameters: Any
+    ) -> Sandbox:
+        """Return the sandbox that has this name, running; create it when there is none.
+
+        Args:
+            name: Its name.
+            detached: Stays when this keeper is left: the default, as a name is for coming back. Otherwise one that
+                this call creates goes with this keeper; one that was there is left alone.
+            request_id: A repeat with the same id gets the same sandbox.
+            **parameters: As for `create`. They must be those the sandbox was created with.
+
+        Raises:
+            AlreadyExists: `name_taken`: it was created with other parameters; `field` in the details says which.
+            Unavailable: `name_in_passing`: one of that name neither comes up nor goes away.
+            SandkeeperError: As for `create` and `start`.
+        """
+        request = create_request(
+            request_id=request_id or self._ports.new_token(), name=name, detached=detached, **parameters
+        )
+        return await self._creation.get_or_create(request)
 
     async def get(self, id_or_name: str) -> Sandbox:
         """Return a handle on an existing sandbox, by its id or its name.
@@ -230,6 +291,7 @@ class Keeper:
         try:
             failures = await self._creation.end()
         finally:
+            await self._heartbeat.close()
             await self._boxes.close()
             await self._router.close()
         if failures:

@@ -6,8 +6,10 @@ Owns no state of the sandbox: `describe()` asks the owner each time, the attribu
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from sandkeeper.client.alarms import SandboxAlarms
 from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.files import SandboxFiles
 from sandkeeper.client.results import Description, Event, RunResult, Snapshot
@@ -21,6 +23,8 @@ from sandkeeper.client.run_order import (
 )
 from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.runs import Runner
+from sandkeeper.client.state import SandboxState
+from sandkeeper.core.alarms import Alarm
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import RequestId, RunId, SandboxId
 from sandkeeper.core.sizes import Size, parse_size
@@ -42,6 +46,8 @@ class Sandbox:
 
     Attributes:
         files: Its files.
+        state: Durable key-value pairs beside it.
+        alarms: Its alarms.
     """
 
     def __init__(self, seen: Description, *, router: Router, boxes: Boxes) -> None:
@@ -50,6 +56,8 @@ class Sandbox:
         self._boxes = boxes
         self._runner = Runner(boxes, ports=router.ports)
         self.files = SandboxFiles(seen.id, boxes=boxes, ports=router.ports)
+        self.state = SandboxState(seen.id, router=router)
+        self.alarms = SandboxAlarms(seen.id, router=router)
 
     @property
     def id(self) -> SandboxId:
@@ -179,6 +187,18 @@ class Sandbox:
             send_bytes=None if on_output is not None else max_output_bytes,
         )
         return await self._runner.run(self.id, order, on_output=on_output)
+
+    async def alarm(
+        self,
+        at: datetime | None = None,
+        payload: Any = None,
+        *,
+        in_s: float | None = None,
+        alarm_id: str | None = None,
+        request_id: str | None = None,
+    ) -> Alarm:
+        """Set an alarm that fires as an `alarm_fired` event, over restarts of everything; as `alarms.set`."""
+        return await self.alarms.set(at, payload, in_s=in_s, alarm_id=alarm_id, request_id=request_id)
 
     async def events(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
         """Yield its journal from `after` on; with `follow` also what is still to come."""

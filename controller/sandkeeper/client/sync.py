@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Self, cast
 
-from sandkeeper.client import files, keeper, sandbox, snapshots
+from sandkeeper.client import alarms, files, keeper, sandbox, snapshots, state
 from sandkeeper.client.attempt import Attempt, AttemptReport, AttemptResult, Step
 from sandkeeper.client.results import Event, RunResult, Snapshot
 from sandkeeper.core.errors import SandkeeperError
@@ -28,7 +28,9 @@ __all__ = [
     "Keeper",
     "RunResult",
     "Sandbox",
+    "SandboxAlarms",
     "SandboxFiles",
+    "SandboxState",
     "SandkeeperError",
     "Snapshot",
     "Snapshots",
@@ -154,12 +156,16 @@ def _iterated(stream: AsyncIterator[Any], portal: Portal) -> Iterator[Any]:
 
 Sandbox: Any = _twin_class(sandbox.Sandbox)
 SandboxFiles: Any = _twin_class(files.SandboxFiles)
+SandboxState: Any = _twin_class(state.SandboxState)
+SandboxAlarms: Any = _twin_class(alarms.SandboxAlarms)
 Snapshots: Any = _twin_class(snapshots.Snapshots)
 _KeeperVerbs: Any = _twin_class(keeper.Keeper)
 
 _TWINS: dict[type[Any], Any] = {
     sandbox.Sandbox: Sandbox,
     files.SandboxFiles: SandboxFiles,
+    state.SandboxState: SandboxState,
+    alarms.SandboxAlarms: SandboxAlarms,
     snapshots.Snapshots: Snapshots,
 }
 
@@ -169,6 +175,8 @@ def _attribute(name: str) -> property:
 
 
 Sandbox.files = _attribute("files")
+Sandbox.state = _attribute("state")
+Sandbox.alarms = _attribute("alarms")
 
 
 class Keeper(_KeeperVerbs, AbstractContextManager[Any]):  # type: ignore[misc]  # the base is generated
@@ -182,9 +190,9 @@ class Keeper(_KeeperVerbs, AbstractContextManager[Any]):  # type: ignore[misc]  
         return cast("Self", cls._of(keeper.Keeper.local(state_dir, **config), Portal()))
 
     @classmethod
-    def join(cls, state_dir: Any = None) -> Self:
+    def join(cls, state_dir: Any = None, **options: Any) -> Self:
         """As `sandkeeper.Keeper.join`."""
-        return cast("Self", cls._of(keeper.Keeper.join(state_dir), Portal()))
+        return cast("Self", cls._of(keeper.Keeper.join(state_dir, **options), Portal()))
 
     def __enter__(self) -> Self:
         try:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from sandkeeper.core.admission import CreateRequest, Policy
 from sandkeeper.core.errors import AlreadyExists
 from sandkeeper.core.ids import Name, SandboxId
 from sandkeeper.core.sizes import NAMED_SIZES
+from sandkeeper.core.views import SandboxView
 
 _OF_THE_CALLER = frozenset({"request_id", "name", "client_id", "client_ttl_s"})
 """Fields that say who asks, not what for."""
@@ -23,6 +24,15 @@ class GetOrCreate(CreateRequest):
     """A create that is content with the sandbox that has the name, if it was asked for with the same parameters."""
 
     name: Name
+
+
+class GotOrCreated(BaseModel):
+    """The sandbox that has the name, running, and whether this request created it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    sandbox: SandboxView
+    is_new: bool
 
 
 def parameters_of(request: CreateRequest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandkeeper import sync
-from sandkeeper.client import files, keeper, sandbox, snapshots
+from sandkeeper.client import alarms, files, keeper, sandbox, snapshots, state
 from sandkeeper.core.errors import NotFound
 from tests.fakes.control import control_on_a_thread
 
@@ -19,6 +19,8 @@ PAIRS = [
     (sandbox.Sandbox, sync.Sandbox),
     (files.SandboxFiles, sync.SandboxFiles),
     (snapshots.Snapshots, sync.Snapshots),
+    (state.SandboxState, sync.SandboxState),
+    (alarms.SandboxAlarms, sync.SandboxAlarms),
 ]
 
 
@@ -48,6 +50,8 @@ def test_the_verbs_work_without_await(state_dir: Path) -> None:
             assert all(isinstance(fork, sync.Sandbox) for fork in forks)
             assert [event.kind for event in made.events()] == ["runtime_started"]
             assert isinstance(made.files, sync.SandboxFiles)
+            assert isinstance(made.state, sync.SandboxState)
+            assert isinstance(made.alarms, sync.SandboxAlarms)
             with pytest.raises(NotFound):
                 joined.get("nobody")
         assert {seen.phase.value for seen in control.sandboxes.values()} == {"destroyed"}
