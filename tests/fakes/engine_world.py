@@ -261,7 +261,7 @@ class FakeWorld:
         self._need_disk(f"load {image_id}")
         if image_id not in self.images:
             image = self.add_image(image_id, files=files)
-            image.salt, image.is_commit_of = salt, InstallationId("")
+            image.salt, image.is_commit_of = salt, InstallationId("loaded")
 
     def tag(self, image_id: str, tag: str) -> None:
         image = self._find(image_id)

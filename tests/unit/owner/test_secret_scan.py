@@ -10,7 +10,7 @@ import pytest
 from sandkeeper.core import commands as cmd
 from sandkeeper.core import events as ev
 from sandkeeper.core.errors import Unavailable
-from sandkeeper.core.findings import SecretsMode
+from sandkeeper.core.findings import ALWAYS_READ, SecretsMode
 from sandkeeper.core.ids import SnapshotId
 from sandkeeper.core.record import Phase
 from sandkeeper.owner import secret_scan
@@ -103,7 +103,7 @@ async def test_one_that_stands_still_cannot_be_scrubbed(ports: Ports) -> None:
 
 @in_virtual_time
 async def test_a_bound_ends_the_scan_and_is_told(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_scan, "MAX_FILES", len(secret_scan.ALWAYS_READ))
+    monkeypatch.setattr(secret_scan, "MAX_FILES", len(ALWAYS_READ))
     house = await at_work(ports, mode="warn")
     reply = await taken(house)
     assert not reply.secrets.is_complete
