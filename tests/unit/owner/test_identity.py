@@ -15,13 +15,13 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     path = tmp_path / "new" / "machine.json"
     made = load_identity(path, ports=real_ports())
     assert load_identity(path, ports=real_ports()) == made
-    assert made.machine_id != made.installation_id
+    assert str(made.machine_id) != str(made.installation_id)
     assert [entry.name for entry in path.parent.iterdir()] == ["machine.json"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff", b'{"machine_id": "m1"}'])
 def test_a_damaged_one_is_told_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "machine.json"
+    path = tmp_path / "identity.json"
     path.write_bytes(content)
     with pytest.raises(DataLoss) as refusal:
         load_identity(path, ports=real_ports())

@@ -141,7 +141,7 @@ async def test_records_are_read_after_the_engine_was_listed(tmp_path: Path) -> N
             order.append("engine")
             return await listed()
 
-        town.survey.known_names = read_names  # type: ignore[method-assign]
+        town.survey.known_names = read_names  # type: ignore[method-assign, assignment]
         town.engine.list_runtimes = list_runtimes  # type: ignore[method-assign]
         await reaping.reap()
         assert order[:2] == ["engine", "records"]

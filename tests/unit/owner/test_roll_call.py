@@ -57,8 +57,8 @@ class Installation:
     async def serve(self, name: str) -> None:
         paths = load_config(self.folder).paths
         path = paths.directory_socket if name == "directory" else paths.owner(OwnerId(name)).control_socket
-        table = {"status": (Nothing, self.status), "ping": (Nothing, self.ping)}
-        self.servers[name] = ControlServer(path, table=VerbTable(table))
+        table = VerbTable({"status": (Nothing, self.status), "ping": (Nothing, self.ping)})
+        self.servers[name] = ControlServer(path, table=table)
         await self.servers[name].start()
 
     async def silence(self, name: str) -> None:

@@ -125,7 +125,7 @@ async def test_a_create_that_ends_while_the_records_are_read_still_counts(tmp_pa
             await go_on.wait()
             return found
 
-        town.survey.users = slow_users  # type: ignore[method-assign]
+        town.survey.users = slow_users  # type: ignore[method-assign, assignment]
         with town.snapshots.lease(snapshot_id):
             deleting = town.ports.spawn(town.snapshots.delete(snapshot_id), name="delete")
             await reading.wait()
@@ -145,7 +145,7 @@ async def test_no_create_begins_on_a_snapshot_that_is_being_deleted(tmp_path: Pa
             await go_on.wait()
             return await users(*args)
 
-        town.survey.users = slow_users  # type: ignore[method-assign]
+        town.survey.users = slow_users  # type: ignore[method-assign, assignment]
         deleting = town.ports.spawn(town.snapshots.delete(snapshot_id), name="delete")
         await reading.wait()
         with pytest.raises(NotFound):
