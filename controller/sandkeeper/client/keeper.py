@@ -118,13 +118,15 @@ class Keeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         leaving = self._ports.spawn(self._leave(), name="leave keeper")
+        cancelled: asyncio.CancelledError | None = None
         while not leaving.done():
             try:
                 await asyncio.shield(leaving)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as cancel:
                 # What was made must go, or it stays for ever; the bound on leaving ends it in any case.
-                if leaving.cancelled():
-                    raise
+                cancelled = cancel
+        if cancelled is not None:
+            raise cancelled
         leaving.result()
 
     async def create(

@@ -48,6 +48,22 @@ async def test_leaving_by_an_error_destroys_too_and_the_error_goes_on(
     assert phases(control) == ["destroyed"]
 
 
+async def test_a_cancel_while_leaving_waits_for_the_end_and_goes_on(
+    control: FakeControl, keeper: Keeper
+) -> None:
+    async def stay() -> None:
+        async with keeper:
+            await keeper.create()
+
+    staying = asyncio.ensure_future(stay())
+    while not control.called("destroy"):
+        await asyncio.sleep(0)
+    staying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await staying
+    assert phases(control) == ["destroyed"]
+
+
 async def test_what_could_not_be_destroyed_is_told(control: FakeControl, keeper: Keeper) -> None:
     await keeper.__aenter__()
     await keeper.create()
