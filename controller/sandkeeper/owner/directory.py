@@ -43,10 +43,12 @@ from sandkeeper.ports import Ports
 from sandkeeper.store.catalogue import Catalogue
 from sandkeeper.store.catalogue_entries import Reservation
 from sandkeeper.store.locks import ProcessLock
+from sandkeeper.store.log_room import make_log_room
 
 log = structlog.get_logger(__name__)
 
 LOCK_TIMEOUT_S = 15.0
+LOG_ROOM_BYTES = 4 * 1024 * 1024
 OWNER_START_S = 60.0
 FORGET_EVERY_S = 3600.0
 
@@ -169,6 +171,7 @@ class DirectoryHost:
         self._stack.push_async_callback(server.close)
         await self._have_owners()
         self._start_chores()
+        await asyncio.to_thread(make_log_room, paths.catalogue, size_bytes=LOG_ROOM_BYTES)
         log.info("directory_started", installation_id=identity.installation_id, pid=os.getpid())
 
     async def close(self) -> None:

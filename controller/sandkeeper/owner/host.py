@@ -39,10 +39,14 @@ from sandkeeper.owner.tending import Tender
 from sandkeeper.ports import Ports
 from sandkeeper.store.journal import OwnerJournal
 from sandkeeper.store.locks import ProcessLock
+from sandkeeper.store.log_room import make_log_room
 
 log = structlog.get_logger(__name__)
 
 OWNER_OOM_SCORE_ADJ = -500
+LOG_ROOM_PER_SANDBOX_BYTES = 128 * 1024
+MAX_LOG_ROOM_BYTES = 8 * 1024 * 1024
+"""What the log of a busy journal takes between two checkpoints, about."""
 
 
 class OwnerHost:
@@ -134,6 +138,8 @@ class OwnerHost:
         alarms = self._ports.spawn(clock.run(), name=f"alarms {self._owner_id}")
         alarms.add_done_callback(self._on_end)
         self._stack.callback(alarms.cancel)
+        room_bytes = min(MAX_LOG_ROOM_BYTES, config.sandboxes_per_owner * LOG_ROOM_PER_SANDBOX_BYTES)
+        await asyncio.to_thread(make_log_room, paths.journal, size_bytes=room_bytes)
         log.info("owner_started", owner_id=self._owner_id, epoch=fenced.epoch, sandboxes=count)
 
     async def call(self, verb: str, payload: Any) -> Any:

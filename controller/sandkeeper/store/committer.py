@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 GROUP_MAX = 256
 """Entries per transaction: bounds the wait of the first and what one full disk refuses together."""
-CHECKPOINT_AFTER = 500
+CHECKPOINT_AFTER = 250
 """Entries between two moves of the log into the database; bounds the log to a few MiB of small entries."""
 
 
