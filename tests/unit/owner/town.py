@@ -16,8 +16,8 @@ from sandkeeper.core.record import SandboxRecord
 from sandkeeper.core.verbs import Params, fingerprint_of
 from sandkeeper.owner.config import StatePaths
 from sandkeeper.owner.placement import Placement
-from sandkeeper.owner.snapshot_retention import Retentions
 from sandkeeper.owner.snapshot_catalogue import SnapshotCatalogue
+from sandkeeper.owner.snapshot_retention import Retentions
 from sandkeeper.owner.survey import Survey
 from sandkeeper.ports import Ports, RealClock, real_ports
 from sandkeeper.store.catalogue import Catalogue
