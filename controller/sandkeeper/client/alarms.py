@@ -11,10 +11,10 @@ from typing import Any
 
 from sandkeeper.client.routing import Router
 from sandkeeper.client.state import checked
-from sandkeeper.core.alarms import MAX_PAYLOAD_BYTES, Alarm
+from sandkeeper.core.alarms import ALARM_PAYLOAD, Alarm
+from sandkeeper.core.documents import document_text
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.core.keeping_verbs import CancelAlarm, ListAlarms, SetAlarm
-from sandkeeper.core.state import document_text
 
 
 class SandboxAlarms:
@@ -47,7 +47,7 @@ class SandboxAlarms:
             ResourceExhausted: `alarms_full`: 1,000 are pending.
             NotFound: `sandbox_destroyed`.
         """
-        document_text(payload, limit_bytes=MAX_PAYLOAD_BYTES, what="payload")
+        document_text(payload, ALARM_PAYLOAD)
         params = checked(
             SetAlarm,
             sandbox_id=self._id,

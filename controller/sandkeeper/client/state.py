@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from sandkeeper.client.routing import Router
+from sandkeeper.core.documents import document_text
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.core.keeping_verbs import DeleteState, GetState, ListState, PutState
-from sandkeeper.core.state import MAX_VALUE_BYTES, StateEntry, StateItem, document_text
+from sandkeeper.core.state import STATE_VALUE, StateEntry, StateItem
 from sandkeeper.core.verbs import Params
 
 P = TypeVar("P", bound=Params)
@@ -57,7 +58,7 @@ class SandboxState:
             ResourceExhausted: `state_full`.
             NotFound: `sandbox_destroyed`.
         """
-        document_text(value, limit_bytes=MAX_VALUE_BYTES, what="state")
+        document_text(value, STATE_VALUE)
         params = checked(
             PutState,
             sandbox_id=self._id,

@@ -12,12 +12,19 @@ from typing import Annotated, Any, NewType
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from sandkeeper.core.documents import DocumentRule
 from sandkeeper.core.errors import InvalidArgument, ResourceExhausted
 from sandkeeper.core.ids import SandboxId
 
 AlarmId = NewType("AlarmId", str)
 
 MAX_PAYLOAD_BYTES = 16 * 1024
+ALARM_PAYLOAD = DocumentRule(
+    name="payload",
+    limit_bytes=MAX_PAYLOAD_BYTES,
+    not_json_code="payload_not_json",
+    too_large_code="payload_too_large",
+)
 MAX_PENDING_ALARMS = 1000
 """Of one sandbox."""
 MAX_AHEAD_S = 10 * 365 * 86_400.0

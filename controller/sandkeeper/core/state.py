@@ -6,19 +6,23 @@ runtime: rebuilds, restores and snapshots do not touch it, and it stays readable
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from sandkeeper.core.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from sandkeeper.core.documents import DocumentRule
+from sandkeeper.core.errors import FailedPrecondition, ResourceExhausted
 
 MAX_VALUE_BYTES = 64 * 1024
+STATE_VALUE = DocumentRule(
+    name="state",
+    limit_bytes=MAX_VALUE_BYTES,
+    not_json_code="state_not_json",
+    too_large_code="state_too_large",
+)
 MAX_STATE_BYTES = 1024 * 1024
 """Of all keys and values of one sandbox together, as UTF-8."""
 MAX_STATE_KEYS = 4096
-MAX_DEPTH = 64
-"""Nesting of a stored document: deeper ones cannot be read back by every JSON reader."""
 
 StateKey = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """1-256 characters, none of them a control character."""
@@ -46,33 +50,6 @@ class StateEntry(StateItem):
     """A key and its value, a JSON document."""
 
     value: Any
-
-
-def document_text(value: Any, *, limit_bytes: int, what: str) -> str:
-    """Return the stored form of a JSON document.
-
-    Args:
-        value: None, a boolean, number, text, list, or mapping with text keys; nested at most MAX_DEPTH.
-        limit_bytes: Most bytes the form may have.
-        what: Names the document in errors: their codes are `<what>_not_json` and `<what>_too_large`.
-
-    Raises:
-        InvalidArgument: It is no JSON document, or too large.
-    """
-    _check_json(value, what=what)
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    try:
-        size_bytes = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise _not_json(what, "a text with half a surrogate pair") from error
-    if size_bytes > limit_bytes:
-        raise InvalidArgument(
-            f"{what}: the document has {size_bytes} bytes, more than {limit_bytes}",
-            code=f"{what}_too_large",
-            advice="keep large things in files or snapshots, and their names here",
-            details={"size_bytes": size_bytes, "limit_bytes": limit_bytes},
-        )
-    return text
 
 
 def size_of(key: str, text: str) -> int:
@@ -111,31 +88,3 @@ def check_room(*, size_bytes: int, others_bytes: int, others_count: int) -> None
         advice="delete keys that are not needed",
         details={"used_bytes": others_bytes, "limit_bytes": MAX_STATE_BYTES},
     )
-
-
-def _check_json(value: Any, *, what: str) -> None:
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise _not_json(what, f"nested deeper than {MAX_DEPTH}")
-        below: list[Any] = []
-        for item in level:
-            match item:
-                case None | bool() | int() | str():
-                    continue
-                case float() if item - item == 0.0:
-                    continue
-                case list() | tuple():
-                    below += item
-                case dict():
-                    if not all(isinstance(key, str) for key in item):
-                        raise _not_json(what, "a mapping whose keys are not all text")
-                    below += item.values()
-                case _:
-                    raise _not_json(what, f"a {type(item).__name__} that JSON has no form for")
-        level = below
-
-
-def _not_json(what: str, problem: str) -> InvalidArgument:
-    return InvalidArgument(f"{what}: {problem} is no JSON document", code=f"{what}_not_json")

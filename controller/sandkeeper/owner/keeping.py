@@ -11,11 +11,12 @@ from typing import Any
 
 from sandkeeper.control.server import VerbEntries
 from sandkeeper.core import keeping_verbs as verbs
-from sandkeeper.core.alarms import MAX_PAYLOAD_BYTES, Alarm, AlarmId, due_at
+from sandkeeper.core.alarms import ALARM_PAYLOAD, Alarm, AlarmId, due_at
+from sandkeeper.core.documents import document_text
 from sandkeeper.core.errors import NotFound
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.core.record import RequestRef, SandboxRecord
-from sandkeeper.core.state import MAX_VALUE_BYTES, StateEntry, StateItem, document_text
+from sandkeeper.core.state import STATE_VALUE, StateEntry, StateItem
 from sandkeeper.core.verbs import ChangeSandbox
 from sandkeeper.owner.answers import known_answer
 from sandkeeper.owner.roster import Roster
@@ -56,7 +57,7 @@ class KeepingVerbs:
         return await self._journal.state.items(params.sandbox_id, prefix=params.prefix)
 
     async def _put(self, params: verbs.PutState) -> dict[str, Any]:
-        text = document_text(params.value, limit_bytes=MAX_VALUE_BYTES, what="state")
+        text = document_text(params.value, STATE_VALUE)
         return await self._change_state(params, verb="state_put", text=text)
 
     async def _delete(self, params: verbs.DeleteState) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class KeepingVerbs:
         return answer.document
 
     async def _set_alarm(self, params: verbs.SetAlarm) -> dict[str, Any]:
-        document_text(params.payload, limit_bytes=MAX_PAYLOAD_BYTES, what="payload")
+        document_text(params.payload, ALARM_PAYLOAD)
         record = await self._record(params.sandbox_id)
         now = self._ports.clock.now()
         alarm_id = params.alarm_id or AlarmId(f"al{self._ports.new_token()}")

@@ -17,7 +17,7 @@ BOXD = ROOT / "sandbox_images" / "boxd"
 CODE = re.compile(r"[a-z][a-z0-9_]+")
 TAKES_CODE_FIRST = {"Refusal", "_denied"}
 """Makers of errors whose first argument is the code."""
-NAMES_OF_CODES = {"code", "codes", "default_code"}
+NAMES_OF_CODES = {"code", "codes", "default_code", "not_json_code", "too_large_code"}
 
 
 @cache
@@ -100,7 +100,7 @@ def _codes(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Call():
             for keyword in node.keywords:
-                if keyword.arg == "code":
+                if keyword.arg == "code" or (keyword.arg or "").endswith("_code"):
                     yield from _texts(keyword.value)
             if isinstance(node.func, ast.Name) and node.func.id in TAKES_CODE_FIRST and node.args:
                 yield from _texts(node.args[0])
