@@ -33,6 +33,7 @@ from tests.fakes.lock import FakeLock
 from tests.simulation.boxes import BoxYard, SimulatedBoxes
 from tests.simulation.process import Process
 from tests.simulation.promises import Promises
+from tests.support.doors import no_bound
 
 INSTALLATION = InstallationId("isim")
 MACHINE = MachineId("msim")
@@ -145,6 +146,7 @@ class World:
             incarnation.roster,
             journal=journal,
             policy=Policy(),
+            admit_resize=no_bound,
             machine_facts=MachineFacts(cpu_count=8, memory_bytes=2**36),
             ports=self.ports,
         ).table(keeping.entries())

@@ -127,11 +127,11 @@ class MetadataSaved(Answer):
 
     Attributes:
         entries: Files it holds something about.
-        cut: Why it does not hold all; empty when it does.
+        is_truncated: Whether a bound ended it before it had all.
     """
 
     entries: _Count = 0
-    cut: _Text = ""
+    is_truncated: Annotated[bool, Field(alias="truncated")] = False
 
 
 class FileEntry(Answer):

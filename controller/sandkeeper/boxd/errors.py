@@ -71,6 +71,8 @@ _BY_STATUS: Mapping[int, type[SandkeeperError]] = {
 _BY_OUR_CODE: Mapping[str, type[SandkeeperError]] = {
     "draining": Unavailable,
     "not_started": Unavailable,
+    "port_closed": Unavailable,
+    "port_timeout": Unavailable,
     "run_id_conflict": AlreadyExists,
     "stale_epoch": FailedPrecondition,
     "unknown_user": InvalidArgument,
@@ -81,6 +83,8 @@ _BY_OUR_CODE: Mapping[str, type[SandkeeperError]] = {
 _ADVICE: Mapping[str, str] = {
     "draining": "ask the owner: it is stopping, saving or waking this sandbox",
     "not_started": "ask the owner: the runtime has not been let go yet",
+    "port_closed": "look whether the server runs, or wait for the port",
+    "port_timeout": "look whether the server runs, or wait longer",
     "stale_epoch": "ask the owner for a fresh lease",
     "wrong_generation": "ask the owner for a fresh lease",
     "runtime_unreachable": "ask the owner what became of the runtime",

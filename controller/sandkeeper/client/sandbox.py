@@ -132,7 +132,8 @@ class Sandbox:
 
         Raises:
             Aborted: It did not happen, and the last valid snapshot is unchanged.
-            ResourceExhausted: `snapshot_too_large`, `disk_full`.
+            PermissionDenied: `snapshot_too_large`.
+            ResourceExhausted: `disk_full`.
         """
         params = TakeSnapshot(
             sandbox_id=self.id, request_id=self._request(request_id), name=name, keep_s=keep_s

@@ -12,9 +12,10 @@ from typing import Protocol
 import docker
 from docker.errors import DockerException
 
+from sandkeeper.containers.boxd_binary import machine_arch
 from sandkeeper.containers.endpoint import find_endpoint
 from sandkeeper.containers.factory import USERS_ENGINE
-from sandkeeper.containers.image_facts import inspect_image
+from sandkeeper.containers.image_facts import admit_image
 from sandkeeper.containers.recipes import RECIPES
 from sandkeeper.containers.thread_door import ThreadDoor
 from sandkeeper.core.admission import CatalogueImage
@@ -30,6 +31,7 @@ class Shelf(Protocol):
         """Return the image a catalogue name stands for now, or None when the engine has none.
 
         Raises:
+            FailedPrecondition: `image_declares_volume`, `image_wrong_platform`.
             Unavailable: `engine_unavailable`.
         """
         ...
@@ -66,7 +68,7 @@ class DockerShelf:
             reference = self._references.get(name) or _newest(self._client, name)
             if reference is None:
                 return None
-            facts = inspect_image(self._client, reference)
+            facts = admit_image(self._client, reference, arch=machine_arch())
         except NotFound:
             return None
         except (DockerException, OSError) as error:
@@ -81,7 +83,6 @@ class DockerShelf:
             env=facts.env,
             user=facts.user.partition(":")[0],
             workdir=facts.workdir,
-            volumes=facts.volumes,
         )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -55,8 +57,14 @@ def invalid_parameters(error: ValidationError, *, verb: str) -> InvalidArgument:
     """Turn a validation error into ours: the first field and its problem, without the value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "parameters"
+    is_unknown = first["type"] == "extra_forbidden"
     return InvalidArgument(
-        f"{verb}: {field}: {first['msg']}", code="invalid_parameters", details={"field": field}
+        f"{verb}: {field}: {first['msg']}",
+        code="invalid_parameters",
+        advice="if the client is newer than the running `up`, end that and start it again"
+        if is_unknown
+        else "",
+        details={"field": field},
     )
 
 
@@ -94,9 +102,20 @@ class ControlServer:
         await self._runner.setup()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
-        site = web.UnixSite(self._runner, self._address.text(), backlog=512)
-        await site.start()
-        self._path.chmod(0o600)
+        await web.SockSite(self._runner, self._bind(), backlog=512).start()
+
+    def _bind(self) -> socket.socket:
+        """Return a socket bound to the path, which nobody but this user could ever open."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(self._address.text())
+        except BaseException:
+            listener.close()
+            raise
+        finally:
+            os.umask(before)
+        return listener
 
     async def close(self) -> None:
         """Stop listening; requests being answered are cut. Repeating is safe."""

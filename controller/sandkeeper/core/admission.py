@@ -39,6 +39,7 @@ class Policy(BaseModel):
 
     Attributes:
         images: Catalogue names that may be asked for.
+        images_without_sudo: Catalogue names whose sandboxes run with no-new-privileges.
         default_image: Taken when neither image nor snapshot is given.
         sizes: Named sizes that may be asked for.
         max_custom_vcpu: Upper bound of a custom size.
@@ -57,15 +58,16 @@ class Policy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: tuple[str, ...] = ("base", "slim", "build")
+    images_without_sudo: tuple[str, ...] = ()
     default_image: str = "base"
     sizes: tuple[str, ...] = tuple(NAMED_SIZES)
-    max_custom_vcpu: float = 8.0
-    max_custom_memory_mib: int = 8192
+    max_custom_vcpu: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 8.0
+    max_custom_memory_mib: Annotated[int, Field(gt=0)] = 8192
     cpu_overcommit: bool = False
-    memory_overcommit: float = 4.0
-    max_sandboxes: int = 1000
-    max_lifetime_s: float | None = None
-    max_snapshot_bytes: int = 10 * 1024**3
+    memory_overcommit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 4.0
+    max_sandboxes: Annotated[int, Field(ge=0)] = 1000
+    max_lifetime_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_snapshot_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
     snapshot_keep_s: float = 30 * 86_400.0
     snapshot_secrets: SecretsMode = "warn"
     flatten_at_depth: Annotated[int, Field(ge=2, le=110)] = 100
@@ -121,8 +123,6 @@ class CatalogueImage(BaseModel):
         env: The image's own environment.
         user: The image's USER, or empty.
         workdir: The image's WORKDIR, or empty.
-        volumes: Paths declared as VOLUME; a commit would lose them, so there must be none.
-        has_sudo: Whether gaining privileges by sudo must stay possible inside.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,8 +132,6 @@ class CatalogueImage(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     user: str = ""
     workdir: str = ""
-    volumes: tuple[str, ...] = ()
-    has_sudo: bool = True
 
 
 def admit(
@@ -183,6 +181,7 @@ def admit(
         on_idle=request.on_idle,
         lifetime_s=request.lifetime_s,
         labels=request.labels,
+        has_sudo=image.name not in policy.images_without_sudo,
         detached=request.detached,
         client_id=None if request.detached else request.client_id,
         client_ttl_s=request.client_ttl_s,
@@ -267,13 +266,6 @@ def _find_image(name: str, *, policy: Policy, catalogue: dict[str, CatalogueImag
             code="image_not_present",
             advice=f"run `sandkeeper images build {name}`",
         )
-    if image.volumes:
-        raise InvalidArgument(
-            f"image {name!r} declares VOLUME {', '.join(image.volumes)}, which snapshots would lose",
-            code="image_declares_volume",
-            advice="remove the VOLUME instruction from the image",
-            details={"volumes": list(image.volumes)},
-        )
     return image
 
 
@@ -312,10 +304,19 @@ def _check_usage(size: Size, *, policy: Policy, machine: MachineFacts, usage: Us
             advice="destroy some first",
             details={"rule": "max_sandboxes"},
         )
+    check_memory(size.memory_mib, policy=policy, machine=machine, usage=usage)
+
+
+def check_memory(memory_mib: int, *, policy: Policy, machine: MachineFacts, usage: Usage) -> None:
+    """Refuse a memory limit for which the machine has no room beside `usage`.
+
+    Raises:
+        ResourceExhausted: `machine_memory_full`.
+    """
     limit_mib = int(policy.memory_overcommit * machine.memory_bytes / 1024**2)
-    if usage.memory_mib + size.memory_mib > limit_mib:
+    if usage.memory_mib + memory_mib > limit_mib:
         raise ResourceExhausted(
-            f"memory limits would sum to {usage.memory_mib + size.memory_mib} MiB, {limit_mib} are allowed",
+            f"memory limits would sum to {usage.memory_mib + memory_mib} MiB, {limit_mib} are allowed",
             code="machine_memory_full",
             advice="destroy some sandboxes, ask for less, or raise memory_overcommit",
             retry_after_s=30,

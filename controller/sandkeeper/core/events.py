@@ -98,12 +98,6 @@ class LaunchFailed(_Reply):
     is_final: bool = False
 
 
-class LaunchAbandoned(_Reply):
-    """The launch was given up because the sandbox is wanted stopped or gone."""
-
-    kind: Literal["launch_abandoned"] = "launch_abandoned"
-
-
 class RuntimeFrozen(_Reply):
     """Every process stands still."""
 
@@ -201,7 +195,6 @@ Request = (
 Reply = (
     RuntimeStarted
     | LaunchFailed
-    | LaunchAbandoned
     | RuntimeFrozen
     | RuntimeThawed
     | RuntimeResized
@@ -224,7 +217,6 @@ REQUESTS = (
 REPLIES = (
     RuntimeStarted,
     LaunchFailed,
-    LaunchAbandoned,
     RuntimeFrozen,
     RuntimeThawed,
     RuntimeResized,

@@ -153,7 +153,6 @@ TABLE: dict[type[Any], dict[Phase, Cell]] = {
     },
     ev.RuntimeStarted: {_P.STARTING: facts.started, _P.REBUILDING: facts.started},
     ev.LaunchFailed: {_P.STARTING: facts.launch_failed, _P.REBUILDING: facts.rebuild_failed},
-    ev.LaunchAbandoned: {},
     ev.RuntimeFrozen: {_P.RUNNING: facts.frozen},
     ev.RuntimeThawed: {_P.PAUSED: facts.thawed},
     ev.RuntimeResized: {_P.RUNNING: facts.resized, _P.PAUSED: facts.resized},

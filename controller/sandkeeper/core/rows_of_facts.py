@@ -138,7 +138,15 @@ def snapshot_failed(record: SandboxRecord, event: ev.SnapshotFailed, stamp: Stam
 
 def stopped(record: SandboxRecord, event: ev.RuntimeStopped, stamp: Stamp) -> Move:
     """The container is stopped and keeps the files."""
-    return done(record, phase=Phase.STOPPED, is_kept=True, settle_to=None, running_since_at=None)
+    return done(
+        record,
+        phase=Phase.STOPPED,
+        is_kept=True,
+        settle_to=None,
+        return_to=None,
+        running_since_at=None,
+        ailment=None,
+    )
 
 
 def removed(record: SandboxRecord, event: ev.RuntimeRemoved, stamp: Stamp) -> Move:
@@ -162,8 +170,11 @@ def command_failed(record: SandboxRecord, event: ev.CommandFailed, stamp: Stamp)
 
 
 def stop_refused(record: SandboxRecord, event: ev.CommandFailed, stamp: Stamp) -> Move:
-    """A stop that keeps files could not be done: the runtime is still there."""
-    return failed_request(record, _event_error(record, event), phase=Phase.RUNNING, settle_to=None)
+    """A stop that keeps files could not be done: the container is as it was, and so is the phase."""
+    phase = record.return_to or Phase.RUNNING
+    return failed_request(
+        record, _event_error(record, event), phase=phase, settle_to=None, return_to=None, is_resting=False
+    )
 
 
 def lost(record: SandboxRecord, event: ev.RuntimeLost, stamp: Stamp) -> Move:

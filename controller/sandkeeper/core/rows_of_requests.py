@@ -34,7 +34,8 @@ IDLE = "idle"
 
 
 def launch(record: SandboxRecord, event: ev.StartRequested, stamp: Stamp) -> Move:
-    """Start it for the first time, or from the last valid snapshot."""
+    """Start it for the first time, or from the last valid snapshot; what somebody asks for has the whole budget."""
+    record = changed(record, rebuild_count=0)
     return begin_launch(record, stamp, phase=Phase.STARTING, request=event.request)
 
 
@@ -116,7 +117,11 @@ def stop(record: SandboxRecord, event: ev.StopRequested, stamp: Stamp) -> Move:
     match event.keep:
         case Keep.FILES:
             command = cmd.StopRuntime(**target(record))
-            changes: dict[str, Any] = {"phase": Phase.STOPPING, "settle_to": Phase.STOPPED}
+            changes: dict[str, Any] = {
+                "phase": Phase.STOPPING,
+                "settle_to": Phase.STOPPED,
+                "return_to": record.phase,
+            }
             return with_command(record, command, request=event.request, **changes)
         case Keep.SNAPSHOT:
             return begin_commit(
@@ -150,7 +155,11 @@ def stop_launch(record: SandboxRecord, event: ev.StopRequested, stamp: Stamp) ->
     settled = superseded(record, by="stop")
     if isinstance(record.pending, cmd.StartKept):
         command = cmd.StopRuntime(**target(record))
-        changes: dict[str, Any] = {"phase": Phase.STOPPING, "settle_to": Phase.STOPPED}
+        changes: dict[str, Any] = {
+            "phase": Phase.STOPPING,
+            "settle_to": Phase.STOPPED,
+            "return_to": Phase.STOPPED,
+        }
         return with_command(record, command, request=event.request, settled=settled, **changes)
     changes = {"phase": Phase.STOPPING, "settle_to": Phase.STOPPED}
     return begin_removal(record, claimed(record), request=event.request, settled=settled, **changes)

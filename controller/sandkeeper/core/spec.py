@@ -125,6 +125,7 @@ class SandboxSpec(BaseModel):
         on_idle: What happens to an idle sandbox.
         lifetime_s: Seconds from creation to forced destruction; None means no end.
         labels: Caller's own marks, for listing.
+        has_sudo: Whether programs inside may gain root through set-uid files.
         detached: False when the sandbox ends with the client that made it.
         client_id: That client: when it is not heard for its time, the sandbox is destroyed. None: nobody watches.
         client_ttl_s: The time, unless the client's heartbeats say another one.
@@ -146,6 +147,7 @@ class SandboxSpec(BaseModel):
     on_idle: OnIdle = OnIdle.SNAPSHOT
     lifetime_s: float | None = None
     labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict)
+    has_sudo: bool = True
     detached: bool = True
     client_id: ClientId | None = None
     client_ttl_s: float = CLIENT_TTL_S

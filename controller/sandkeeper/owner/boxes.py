@@ -197,7 +197,7 @@ class RealBoxes:
     async def save_metadata(self, record: SandboxRecord) -> str | None:
         """See `Boxes.save_metadata`."""
         saved = await self._link(record).save_metadata(timeout_s=METADATA_S)
-        return saved.cut or None
+        return "too_many_files" if saved.is_truncated else None
 
     async def read_head(self, record: SandboxRecord, path: str, *, max_bytes: int) -> bytes | None:
         """See `Boxes.read_head`."""

@@ -23,7 +23,7 @@ from sandkeeper.control.server import ControlServer, VerbTable
 from sandkeeper.core import verbs
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError, Unavailable
-from sandkeeper.core.ids import OwnerId
+from sandkeeper.core.ids import OwnerId, SandboxId
 from sandkeeper.core.views import SandboxView, sandbox_view
 from sandkeeper.owner.archives import Archives
 from sandkeeper.owner.chores import Chores
@@ -41,9 +41,10 @@ from sandkeeper.owner.snapshot_verbs import SnapshotVerbs
 from sandkeeper.owner.survey import Survey
 from sandkeeper.ports import Ports
 from sandkeeper.store.catalogue import Catalogue
-from sandkeeper.store.catalogue_entries import Reservation
+from sandkeeper.store.catalogue_entries import OwnerRow, Reservation
 from sandkeeper.store.locks import ProcessLock
 from sandkeeper.store.log_room import make_log_room
+from sandkeeper.store.processes import ProcessMark, is_alive
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +62,13 @@ class Enlist(verbs.Params):
     owner_id: OwnerId
     pid: int
     start_ticks: int
+
+
+class AdmitResize(verbs.Params):
+    """An owner asks whether a sandbox may have another memory limit."""
+
+    sandbox_id: SandboxId
+    memory_mib: int
 
 
 class DirectoryHost:
@@ -189,6 +197,7 @@ class DirectoryHost:
                 "status": (verbs.Nothing, self._status),
                 "sweep": (verbs.Nothing, self._sweep),
                 "enlist": (Enlist, self._enlist),
+                "admit_resize": (AdmitResize, self._admit_resize),
             }
         )
 
@@ -255,7 +264,7 @@ class DirectoryHost:
                 verbs.OwnerStatus(
                     owner_id=row.owner_id,
                     epoch=row.epoch,
-                    pid=row.pid,
+                    pid=row.pid if _is_alive(row) else None,
                     control_path=str(self._config.paths.owner(row.owner_id).control_socket),
                     sandbox_count=count[row.owner_id],
                 )
@@ -272,6 +281,9 @@ class DirectoryHost:
         except SandkeeperError as error:
             return f"unavailable: {error.message}"
         return f"{facts.server_version} {facts.storage_driver} cgroup v{facts.cgroup_version}"
+
+    async def _admit_resize(self, params: AdmitResize) -> None:
+        await self._placement.admit_resize(params.sandbox_id, memory_mib=params.memory_mib)
 
     async def _enlist(self, params: Enlist) -> dict[str, int]:
         epoch = await self._catalogue.raise_epoch(
@@ -323,3 +335,10 @@ class DirectoryHost:
         """Forget creates of sandboxes long gone, when their answers are forgotten too."""
         kept_since = self._ports.clock.now() - timedelta(seconds=self._config.keep_answers_s)
         await self._catalogue.prune_reservations(before=kept_since)
+
+
+def _is_alive(row: OwnerRow) -> bool:
+    """Return whether the newest incarnation of an owner exists."""
+    if row.pid is None or row.start_ticks is None:
+        return False
+    return is_alive(ProcessMark(pid=row.pid, start_ticks=row.start_ticks))

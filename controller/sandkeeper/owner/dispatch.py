@@ -6,13 +6,20 @@ Owns the mapping from verbs to lifecycle events. The same table serves the contr
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sandkeeper.control.server import VerbEntries, VerbTable
 from sandkeeper.core import events as ev
 from sandkeeper.core import verbs
 from sandkeeper.core.admission import MachineFacts, Policy, check_size
-from sandkeeper.core.errors import Aborted, FailedPrecondition, NotFound, SandkeeperError
+from sandkeeper.core.errors import (
+    Aborted,
+    FailedPrecondition,
+    NotFound,
+    SandkeeperError,
+    Unavailable,
+)
 from sandkeeper.core.ids import SandboxId, new_snapshot_id
 from sandkeeper.core.record import Phase, RequestRef, SandboxRecord
 from sandkeeper.core.views import EventView, Lease, SandboxView, sandbox_view
@@ -24,8 +31,11 @@ from sandkeeper.store.contract import Journal
 
 ANSWER_WAIT_S = 120.0
 LEASE_WAIT_S = 30.0
-_PASSING = (Phase.STARTING, Phase.REBUILDING, Phase.SNAPSHOTTING)
+_PASSING = (Phase.STARTING, Phase.REBUILDING, Phase.SNAPSHOTTING, Phase.STOPPING)
 _GONE = (Phase.DESTROYING, Phase.DESTROYED)
+
+AdmitResize = Callable[[SandboxId, int], Awaitable[None]]
+"""Counts a sandbox with another memory limit (MiB), or raises that the machine has no room for it."""
 
 
 class OwnerVerbs:
@@ -38,12 +48,14 @@ class OwnerVerbs:
         journal: Journal,
         policy: Policy,
         machine_facts: MachineFacts,
+        admit_resize: AdmitResize,
         ports: Ports,
     ) -> None:
         self._roster = roster
         self._journal = journal
         self._policy = policy
         self._machine_facts = machine_facts
+        self._admit_resize = admit_resize
         self._ports = ports
 
     def table(self, *more: VerbEntries) -> VerbTable:
@@ -124,6 +136,7 @@ class OwnerVerbs:
 
     async def _resize(self, params: verbs.ResizeSandbox) -> Any:
         check_size(params.size, policy=self._policy, machine=self._machine_facts)
+        await self._admit_resize(params.sandbox_id, params.size.memory_mib)
         request = _request(params, verb="resize")
         return await self._change(params, ev.ResizeRequested(request=request, size=params.size), request)
 
@@ -233,9 +246,18 @@ async def _bounded(answer: Any, record: SandboxRecord) -> Any:
         ) from error
 
 
-def _no_lease(record: SandboxRecord) -> FailedPrecondition | NotFound:
+def _no_lease(record: SandboxRecord) -> SandkeeperError:
     if record.phase in _GONE:
         return _destroyed(record)
+    if record.phase in _PASSING:
+        return Unavailable(
+            f"the sandbox is {record.phase.value}",
+            code="sandbox_busy",
+            advice="ask again in a moment",
+            sandbox_id=record.sandbox_id,
+            retry_after_s=1.0,
+            details={"phase": record.phase.value},
+        )
     codes = {Phase.PAUSED: "sandbox_paused", Phase.FAILED: "sandbox_failed"}
     advice = {Phase.PAUSED: "resume it first", Phase.FAILED: "see evidence; start it again"}
     evidence = record.evidence.model_dump(mode="json") if record.evidence else None

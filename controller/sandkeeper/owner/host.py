@@ -17,6 +17,7 @@ import structlog
 from sandkeeper.containers.boxd_binary import install as install_boxd
 from sandkeeper.containers.engine import Engine, RuntimeSettings
 from sandkeeper.containers.factory import open_engine
+from sandkeeper.control.caller import ControlCaller
 from sandkeeper.control.server import ControlServer, VerbTable
 from sandkeeper.core.admission import MachineFacts
 from sandkeeper.core.commands import LaunchRuntime
@@ -116,7 +117,12 @@ class OwnerHost:
         clock = AlarmClock(journal, on_fired=roster.announce, ports=self._ports)
         keeping = KeepingVerbs(roster, journal=journal, on_alarm=clock.look_again, ports=self._ports)
         self._table = OwnerVerbs(
-            roster, journal=journal, policy=config.policy, machine_facts=facts, ports=self._ports
+            roster,
+            journal=journal,
+            policy=config.policy,
+            machine_facts=facts,
+            admit_resize=self._admit_resize,
+            ports=self._ports,
         ).table(keeping.entries())
         server = ControlServer(paths.control_socket, table=self._table)
         await server.start()
@@ -169,6 +175,7 @@ class OwnerHost:
                 size=command.size,
                 boxd_dir=str(boxd.path.parent),
                 run_dir=str(boxes.run_folder(command.birth_id)),
+                has_sudo=record.spec.has_sudo,
             )
 
         return EngineRunner(
@@ -186,6 +193,13 @@ class OwnerHost:
             ),
             ports=self._ports,
         )
+
+    async def _admit_resize(self, sandbox_id: SandboxId, memory_mib: int) -> None:
+        caller = ControlCaller(self._config.paths.directory_socket)
+        try:
+            await caller.call("admit_resize", {"sandbox_id": sandbox_id, "memory_mib": memory_mib})
+        finally:
+            await caller.close()
 
     async def _audit(self, roster: Roster, retention: Retention) -> None:
         while True:

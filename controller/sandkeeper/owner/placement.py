@@ -14,9 +14,17 @@ from typing import Any
 import structlog
 
 from sandkeeper.containers.shelf import Shelf
-from sandkeeper.core.admission import CatalogueImage, CreateRequest, MachineFacts, Policy, Usage, admit
+from sandkeeper.core.admission import (
+    CatalogueImage,
+    CreateRequest,
+    MachineFacts,
+    Policy,
+    Usage,
+    admit,
+    check_memory,
+)
 from sandkeeper.core.errors import AlreadyExists, NotFound, ResourceExhausted, SandkeeperError
-from sandkeeper.core.ids import MachineId, OwnerId, RequestId, new_sandbox_id
+from sandkeeper.core.ids import MachineId, OwnerId, RequestId, SandboxId, new_sandbox_id
 from sandkeeper.core.named import parameters_of
 from sandkeeper.core.record import Phase
 from sandkeeper.core.rows_of_facts import ENGINE_GONE
@@ -127,6 +135,26 @@ class Placement:
             elif record.spec.size.memory_mib != reservation.memory_mib:
                 memory_mib = record.spec.size.memory_mib
                 await self._catalogue.resize(reservation.sandbox_id, memory_mib=memory_mib)
+
+    async def admit_resize(self, sandbox_id: SandboxId, *, memory_mib: int) -> None:
+        """Count a sandbox with another memory limit from now on, if there is room for it. Safe to repeat.
+
+        Raises:
+            ResourceExhausted: `machine_memory_full`: nothing was changed.
+        """
+        async with self._placing:
+            others = [
+                row
+                for row in await self._catalogue.reservations()
+                if row.released_at is None and row.sandbox_id != sandbox_id
+            ]
+            check_memory(
+                memory_mib,
+                policy=self._policy,
+                machine=self._machine_facts,
+                usage=Usage(len(others), sum(row.memory_mib for row in others)),
+            )
+            await self._catalogue.resize(sandbox_id, memory_mib=memory_mib)
 
     async def _look_up(self, request: CreateRequest) -> _Materials:
         found = None if request.snapshot is None else await self._snapshots.restorable(request.snapshot)

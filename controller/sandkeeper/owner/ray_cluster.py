@@ -1,4 +1,8 @@
-"""The Ray of one installation: a head on loopback, for the directory and the owners only."""
+"""The Ray of one installation, for the directory and the owners only.
+
+Ray binds its ports on all interfaces of the machine; its token authentication is what keeps others out, and
+sandboxes have no network to reach it by.
+"""
 
 from __future__ import annotations
 

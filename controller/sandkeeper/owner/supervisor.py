@@ -51,6 +51,7 @@ class Supervisor:
             Unavailable: The directory or an owner did not come up.
         """
         self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._paths.root.chmod(0o700)
         lock = ProcessLock(self._paths.up_lock, ports=self._ports)
         if not lock.try_acquire():
             raise AlreadyExists(

@@ -33,7 +33,7 @@ BASE = CatalogueImage(name="base", image_id="sha256:base", user="user", workdir=
 CATALOGUE = {
     "base": BASE,
     "slim": CatalogueImage(name="slim", image_id="sha256:slim"),
-    "build": CatalogueImage(name="build", image_id="sha256:build", volumes=("/data",)),
+    "build": CatalogueImage(name="build", image_id="sha256:build"),
 }
 
 
@@ -76,7 +76,6 @@ def test_a_snapshot_brings_its_own_image() -> None:
     ("wishes", "kind", "code"),
     [
         ({"image": "ubuntu"}, PermissionDenied, "image_not_allowed"),
-        ({"image": "build"}, InvalidArgument, "image_declares_volume"),
         ({"snapshot": "sn404"}, NotFound, "snapshot_not_found"),
         ({"size": parse_size("standard-4")}, InvalidArgument, "size_exceeds_machine"),
         ({"size": Size(name="custom", vcpu=9, memory_mib=512)}, PermissionDenied, "size_not_allowed"),

@@ -31,7 +31,6 @@ from tests.unit.core.samples import (
 )
 
 PAIRS = [(phase, kind) for phase in Phase for kind in ev.EVENTS]
-FACTS_WITHOUT_ROW = {ev.LaunchAbandoned}
 
 
 def moved(before: Any, happened: Any, stamp: Stamp = STAMP) -> Move:

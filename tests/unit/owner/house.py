@@ -24,6 +24,7 @@ from tests.fakes.engine import FakeEngine, FakeWorld
 from tests.fakes.journal import FakeJournal
 from tests.simulation.boxes import BoxYard, SimulatedBoxes
 from tests.simulation.process import Process
+from tests.support.doors import no_bound
 from tests.unit.core.samples import record
 from tests.unit.owner.stage import MACHINE_ID, open_journal
 
@@ -130,6 +131,7 @@ async def open_house(
         roster,
         journal=journal,
         policy=policy or Policy(),
+        admit_resize=no_bound,
         machine_facts=MachineFacts(cpu_count=8, memory_bytes=2**36),
         ports=ports,
     ).table()

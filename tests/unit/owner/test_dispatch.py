@@ -21,6 +21,7 @@ from sandkeeper.core.errors import (
 from sandkeeper.core.spec import OnLost
 from sandkeeper.owner.dispatch import OwnerVerbs
 from sandkeeper.ports import Ports
+from tests.support.doors import no_bound
 from tests.support.virtual_time import in_virtual_time
 from tests.unit.owner.house import House, open_house
 
@@ -317,6 +318,7 @@ def _with_events(house: House, read: Any) -> VerbTable:
         house.roster,
         journal=Slow(),
         policy=Policy(),
+        admit_resize=no_bound,
         machine_facts=MachineFacts(cpu_count=8, memory_bytes=2**36),
         ports=house.ports,
     ).table()
