@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.bare_yard import BareYard, bare_yard, end, python
+from tests.support.yard import Yard
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
+COUNT = 3
 
 TTL_S = 2.0
 PATIENCE_S = 60.0
@@ -81,3 +83,25 @@ async def test_a_client_outlives_a_restart_of_the_directory_and_comes_back_under
         finally:
             await end(second)
         await until_left(yard, set())
+
+
+@pytest.mark.docker
+async def test_a_coordinator_killed_in_a_fan_out_leaves_nothing_but_what_was_there(yard: Yard) -> None:
+    """Real containers: the attempts' go, their source and its snapshot stay."""
+    source = await yard.create()
+    snapshot = await yard.snapshot(source["id"])
+    words = ("-m", "tests.support.client_child", str(yard.config.state_dir), snapshot["id"], str(COUNT))
+    child = python(*words, str(TTL_S), stderr=sys.stderr)
+    try:
+        assert child.stdout is not None
+        for _ in range(COUNT):
+            assert await asyncio.wait_for(asyncio.to_thread(child.stdout.readline), PATIENCE_S)
+        assert len(yard.containers()) == COUNT + 1
+    finally:
+        await end(child)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(await yard.ask("list")) > 1:
+            await asyncio.sleep(0.1)
+    assert yard.containers() == [source["birth_id"]]
+    fork = await yard.create(snapshot=snapshot["id"])
+    assert fork["phase"] == "running"

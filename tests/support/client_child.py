@@ -1,4 +1,4 @@
-"""A coordinator in a process of its own, to be interrupted: `-m tests.support.client_child STATE SNAPSHOT COUNT`.
+"""A coordinator in a process of its own, to be ended: `-m tests.support.client_child STATE SNAPSHOT COUNT [TTL_S]`.
 
 Prints a line for each attempt whose command is running; the commands never end by themselves.
 """
@@ -18,9 +18,10 @@ def tell(event: AttemptEvent) -> None:
 
 
 async def main() -> None:
-    state_dir, snapshot, count = sys.argv[1:]
+    state_dir, snapshot, count, *ttl_s = sys.argv[1:]
+    options = {"client_ttl_s": float(ttl_s[0])} if ttl_s else {}
     attempts = [Attempt(f"a{number}", [Step("sleep 600")]) for number in range(int(count))]
-    async with Keeper.join(state_dir) as keeper:
+    async with Keeper.join(state_dir, **options) as keeper:
         await keeper.attempts(snapshot, attempts, on_progress=tell, size={"vcpu": 1, "memory_mib": 256})
 
 

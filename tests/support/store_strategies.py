@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from sandkeeper.core import commands, events
 from sandkeeper.core.findings import Finding, SecretScan
-from sandkeeper.core.ids import BirthId, MachineId, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
+from sandkeeper.core.ids import (
+    BirthId,
+    ClientId,
+    MachineId,
+    OwnerId,
+    RequestId,
+    SandboxId,
+    SnapshotId,
+    TenantId,
+)
 from sandkeeper.core.record import Evidence, Phase, RequestRef, SandboxRecord
 from sandkeeper.core.sizes import Size
 from sandkeeper.core.spec import BootImage, Keep, OnLost, SandboxSpec
@@ -110,6 +119,8 @@ any_spec = st.builds(
     lifetime_s=_or_none(_seconds),
     labels=st.dictionaries(_name, _text, max_size=3),
     detached=st.booleans(),
+    client_id=_or_none(_text.map(ClientId)),
+    client_ttl_s=_seconds,
     start_timeout_s=_seconds,
 )
 any_record = st.builds(
