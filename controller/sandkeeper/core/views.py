@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from sandkeeper.core.findings import SecretScan
-from sandkeeper.core.ids import BirthId, OwnerId, SandboxId, SnapshotId, TenantId
+from sandkeeper.core.ids import BirthId, ClientId, OwnerId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import Ailment, Evidence, Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.core.sizes import Size
 from sandkeeper.core.snapshots import Retention, SnapshotState
@@ -27,6 +27,7 @@ class SandboxView(_View):
 
     Attributes:
         id: Its id.
+        client_id: The client it ends with, unless it is detached.
         pending: Kind of the command in progress, if any.
         boot_snapshot: Snapshot the next launch starts from; None means the catalogue image.
         last_snapshot_at: When that snapshot was taken.
@@ -46,6 +47,7 @@ class SandboxView(_View):
     size: Size
     labels: dict[str, str]
     detached: bool
+    client_id: ClientId | None = None
     on_lost: OnLost
     lifetime_s: float | None
     pending: str | None
@@ -133,6 +135,7 @@ def sandbox_view(record: SandboxRecord) -> SandboxView:
         size=record.spec.size,
         labels=dict(record.spec.labels),
         detached=record.spec.detached,
+        client_id=record.spec.client_id,
         on_lost=record.spec.on_lost,
         lifetime_s=record.spec.lifetime_s,
         pending=record.pending.kind if record.pending else None,
