@@ -118,7 +118,10 @@ class Yard:
                 text=True,
             )
         assert child.stdout is not None
-        line = await asyncio.wait_for(asyncio.to_thread(child.stdout.readline), PATIENCE_S)
+        # Ended from outside when it takes too long: only that ends the thread that reads.
+        overdue = asyncio.get_running_loop().call_later(PATIENCE_S, child.kill)
+        line = await asyncio.to_thread(child.stdout.readline)
+        overdue.cancel()
         if line.strip() != "ready":
             await _end(child)
             raise AssertionError(f"{kind} did not start: {words.read_text()[-3000:]}")
