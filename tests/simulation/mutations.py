@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
+from sandkeeper.core.errors import SandkeeperError
+from sandkeeper.owner.alarms import AlarmClock
 from sandkeeper.owner.machine import SandboxMachine
 from sandkeeper.owner.snapshots import Snapshotter
+from tests.fakes.keeping import FakeState
 from tests.fakes.lock import FakeLock
 
 Mutation = Callable[[], Any]
@@ -52,8 +55,41 @@ def forget_the_unpause() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_alarms_at_a_restart() -> Iterator[None]:
+    """A new owner fires only alarms once it is told of one."""
+    original = AlarmClock.run
+
+    async def wait_first(self: AlarmClock) -> None:
+        await self._changed.wait()
+        await original(self)
+
+    with patch.object(AlarmClock, "run", wait_first):
+        yield
+
+
+@contextmanager
+def answer_before_the_commit() -> Iterator[None]:
+    """A write of state is answered although it is durable only later."""
+    original = FakeState.change
+
+    async def later(self: FakeState, change: Any) -> Any:
+        async def write() -> None:
+            await self.journal.ports.sleep(1.0)
+            with suppress(SandkeeperError):
+                await original(self, change)
+
+        _ = self.journal.ports.spawn(write(), name="late write")
+        return change.answered({"key": change.key})
+
+    with patch.object(FakeState, "change", later):
+        yield
+
+
 MUTATIONS: dict[str, Mutation] = {
     "skip the lock": skip_the_lock,
     "commit after acting": commit_after_acting,
     "forget the unpause": forget_the_unpause,
+    "forget alarms at a restart": forget_alarms_at_a_restart,
+    "answer before the commit": answer_before_the_commit,
 }
