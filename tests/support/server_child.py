@@ -10,6 +10,7 @@ import faulthandler
 import os
 import sys
 import threading
+import traceback
 
 from sandkeeper.core.ids import OwnerId
 from sandkeeper.owner.config import Config
@@ -24,6 +25,7 @@ FATAL_EXIT = 70
 def end(reason: str) -> None:
     """End this process at once, as the actors do."""
     sys.stderr.write(f"ends: {reason}\n")
+    sys.stderr.flush()
     os._exit(FATAL_EXIT)
 
 
@@ -53,7 +55,12 @@ def main() -> None:
     config = Config.model_validate_json(config_json)
     log_to_file(config.paths.logs / f"{owner_id or kind}.log")
     threading.Thread(target=end_with_stdin, daemon=True).start()
-    asyncio.run(serve(kind, config, owner_id))
+    try:
+        asyncio.run(serve(kind, config, owner_id))
+    except BaseException:
+        # Threads of a half-opened journal would keep the process: it ends as an actor does.
+        traceback.print_exc()
+        end("it did not start")
 
 
 if __name__ == "__main__":
