@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandkeeper.core.alarms import FIRED, AlarmState
+from sandkeeper.core.alarms import FIRED, AlarmId, AlarmState
 from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.ports import Ports
@@ -33,7 +33,7 @@ class NoteTaker:
         self._ports = ports
         self._dice = random.Random(seed)
         self._written: dict[str, Any] = {}
-        self._alarms: set[str] = set()
+        self._alarms: set[AlarmId] = set()
 
     async def play(self) -> None:
         """Write and set alarms, each until it is answered."""
@@ -58,7 +58,7 @@ class NoteTaker:
         alarm_id, in_s = f"al-{turn}", self._dice.choice((0.0, 0.5, 3.0, 20.0))
         answer = await self._ask("alarm_set", {**common, "alarm_id": alarm_id, "in_s": in_s, "payload": turn})
         if not isinstance(answer, SandkeeperError):
-            self._alarms.add(alarm_id)
+            self._alarms.add(AlarmId(alarm_id))
 
     def check(self, content: JournalContent) -> None:
         """Compare what was acknowledged with what is durable.
