@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandkeeper.boxd import Hello, Quiesced, RunEnded, RunEvent, RunListing, RunOutput, RunStarted, errors
+from sandkeeper.boxd.answers import Vitals
 from sandkeeper.boxd.events import Outcome, RunLimits, TerminalSize
 from sandkeeper.boxd.runs import Runs
 from sandkeeper.core.errors import Admitted, NotFound, SandkeeperError, Unavailable
@@ -84,6 +85,7 @@ class FakeBoxd:
         self.workdir: str | None = None
         self.runs: dict[RunId, FakeRun] = {}
         self.admitted: list[RunId] = []
+        self.vitals = Vitals(state="running")
         self._drained_at_s: float | None = None
 
     def link(self, *, generation: int, epoch: int) -> FakeLink:
@@ -276,6 +278,13 @@ class FakeLink:
 
     async def health(self, *, timeout_s: float = 1.0) -> None:
         await self.hello(timeout_s=timeout_s)
+
+    async def greet(self, *, timeout_s: float) -> None:
+        await self._box.reach(step="greeting", wait_s=timeout_s)
+
+    async def vitals(self, *, timeout_s: float = 2.0) -> Vitals:
+        await self._box.reach(step="health", wait_s=timeout_s)
+        return self._box.vitals
 
     async def aclose(self) -> None:
         await self.runs.settle()

@@ -93,6 +93,10 @@ class FakeLeases:
         self._taken = Box(lease=terms, link=cast("Any", link))
         return self._taken
 
+    async def phase(self, sandbox_id: SandboxId) -> str:
+        await self._ports.sleep(0.001)
+        return "running" if self.refusal is None else str(self.refusal.details.get("phase", "running"))
+
     def heard(self, sandbox_id: SandboxId) -> None:
         """Nothing: this one is never stale."""
 

@@ -122,14 +122,17 @@ def runs_in(answer: Mapping[str, Any]) -> tuple[RunListing, ...]:
         arguments = config.get("args") or []
         if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
             raise BadFrame("args is not a list of texts")
+        ours = _object(entry, "sandkeeper")
         argv = (_text(config, "cmd") or "", *cast("list[str]", arguments))
         runs.append(
             RunListing(
                 pid=_number(entry, "pid"),
-                run_id=_run_id(_object(entry, "sandkeeper")),
+                run_id=_run_id(ours),
                 argv=argv,
                 cwd=_text(config, "cwd"),
                 tag=_text(entry, "tag"),
+                has_terminal=_flag(ours, "pty"),
+                detached=_flag(ours, "detached"),
             )
         )
     return tuple(runs)
@@ -156,6 +159,7 @@ def _ended(end: Mapping[str, Any]) -> RunEnded:
         reason=_reason(ours) if outcome == "timeout" else "",
         oom_kills=_number(ours, "oomKills"),
         usage=_usage(_object(ours, "rusage")),
+        pty_size_bytes=_number(ours, "ptyBytes"),
     )
 
 

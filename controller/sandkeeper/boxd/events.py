@@ -86,6 +86,7 @@ class RunEnded:
         reason: Which limit a `timeout` hit: `deadline`, `quiet` (no output) or `cpu`; else empty.
         oom_kills: Processes of the box that the memory limit killed while it ran.
         usage: CPU time and memory.
+        pty_size_bytes: True size of the terminal's output, for a run that has one.
     """
 
     outcome: Outcome
@@ -99,6 +100,7 @@ class RunEnded:
     reason: TimeoutReason = ""
     oom_kills: int = 0
     usage: RunUsage = RunUsage()
+    pty_size_bytes: int = 0
 
 
 RunEvent = RunStarted | RunOutput | RunLost | RunEnded
@@ -168,3 +170,5 @@ class RunListing:
     argv: tuple[str, ...]
     cwd: str | None
     tag: str | None
+    has_terminal: bool = False
+    detached: bool = False

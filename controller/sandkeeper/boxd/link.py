@@ -16,6 +16,7 @@ from sandkeeper.boxd.box_ports import BoxPorts
 from sandkeeper.boxd.files import Files
 from sandkeeper.boxd.runs import Runs
 from sandkeeper.boxd.transport import Deadlines, Transport
+from sandkeeper.boxd.vitals import read_vitals
 from sandkeeper.core.ids import BirthId
 from sandkeeper.ports import Ports
 
@@ -179,15 +180,7 @@ class BoxdLink:
             Unavailable: `runtime_unreachable` or `runtime_silent`.
             Aborted: `box_answer_invalid`, `connection_lost`.
         """
-        answer = await self._transport.unary(
-            "GET",
-            "/sandkeeper/v1/health",
-            None,
-            step="health",
-            wait_s=timeout_s,
-            limit_bytes=CONTROL_ANSWER_LIMIT_BYTES,
-        )
-        return checked(Vitals, answer, step="health")
+        return await read_vitals(self._transport, timeout_s=timeout_s)
 
     async def save_metadata(self, *, timeout_s: float) -> MetadataSaved:
         """Have boxd write user attributes and nanosecond times into its side file, for a restore to bring back.

@@ -1,4 +1,4 @@
-"""The client's link to one boxd: commands at once, files when they are asked for.
+"""The client's link to one boxd: commands at once, files and ports when they are asked for.
 
 Owns the transport that both share. The owner's verbs (go, quiesce, resume) are not here: a lease gives no right to
 them. Light to import, because the command line's `exec` is.
@@ -14,6 +14,8 @@ from sandkeeper.boxd.transport import Deadlines, Transport
 from sandkeeper.ports import Ports
 
 if TYPE_CHECKING:
+    from sandkeeper.boxd.answers import Vitals
+    from sandkeeper.boxd.box_ports import BoxPorts
     from sandkeeper.boxd.files import Files
 
 
@@ -36,6 +38,19 @@ class BoxLink:
         from sandkeeper.boxd.files import Files
 
         return Files(self._transport)
+
+    @property
+    def ports(self) -> BoxPorts:
+        """TCP ports inside."""
+        from sandkeeper.boxd.box_ports import BoxPorts
+
+        return BoxPorts(self._transport)
+
+    async def vitals(self, *, timeout_s: float) -> Vitals:
+        """Return what boxd says of the box's health; as `BoxdLink.vitals`."""
+        from sandkeeper.boxd.vitals import read_vitals
+
+        return await read_vitals(self._transport, timeout_s=timeout_s)
 
     async def greet(self, *, timeout_s: float) -> None:
         """Return if boxd answers at all; a paused box accepts and is silent.

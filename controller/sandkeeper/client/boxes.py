@@ -78,6 +78,11 @@ class Boxes:
             self.heard(sandbox_id)
         return box
 
+    async def phase(self, sandbox_id: SandboxId) -> str:
+        """Return where the sandbox stands, in its owner's word."""
+        seen = await self._router.owner_raw(sandbox_id, "describe", {"sandbox_id": sandbox_id})
+        return str(seen["phase"])
+
     def heard(self, sandbox_id: SandboxId) -> None:
         """Note that the box answered just now."""
         self._heard_s[sandbox_id] = self._now_s()

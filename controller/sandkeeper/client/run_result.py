@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from sandkeeper.boxd.events import RunUsage
 from sandkeeper.core.errors import Admitted
 from sandkeeper.core.ids import RunId
 
@@ -21,7 +22,7 @@ class RunResult:
 
     Attributes:
         exit_code: The wait status' exit code as boxd reported it; None unless exited.
-        outcome: `exited`; `signaled`; `timeout` (boxd killed the tree at the deadline); `interrupted` (the
+        outcome: `exited`; `signaled`; `timeout` (the tree was killed at a limit, see `reason`); `interrupted` (the
             runtime was lost: the command may have done any part of its work); `unknown` (no word to be had).
         signal: Number of the signal that ended it, else 0.
         oom_killed: Whether the memory limit killed it.
@@ -36,6 +37,9 @@ class RunResult:
         admitted: Whether the command was begun; `unknown` only with `interrupted` and `unknown`.
         message: Why there is no wait status; empty when there is one.
         not_stopped: Pids of its tree that a kill could not stop.
+        reason: Which limit a `timeout` hit: `deadline`, `quiet`, `cpu`, or `host_deadline` when the box did not
+            answer at its deadline and nobody knows whether the tree was stopped; else empty.
+        usage: CPU time and memory of the command and the children it waited for; None without a wait status.
     """
 
     exit_code: int | None
@@ -53,6 +57,8 @@ class RunResult:
     admitted: Admitted = "yes"
     message: str = ""
     not_stopped: tuple[int, ...] = ()
+    reason: str = ""
+    usage: RunUsage | None = None
 
     @property
     def stdout(self) -> str:

@@ -1,33 +1,28 @@
-"""One command in a sandbox, from its first byte to an honest result.
+"""Commands in a sandbox, from their first byte to an honest result.
 
-Owns the loop that follows a run through cut connections, new leases and new owners: it attaches again with the
-same run id while the generation is the same, and says `interrupted` when it is not. It never starts a command a
-second time once the first may have been admitted, and never makes an exit code up.
+Owns starting: run to the end, or begin and leave going; and the kill when the caller is cancelled. How a run is
+followed through cuts is `following`; what is kept of it is `run_sight`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 
-from sandkeeper.client.boxes import Box, Boxes, wants_renewal
+from sandkeeper.boxd.events import RunEnded, RunEvent, RunOutput, RunStarted
+from sandkeeper.client.box_link import BoxLink
+from sandkeeper.client.boxes import Boxes
+from sandkeeper.client.following import Following, NoStatus
 from sandkeeper.client.run_order import RunOrder
-from sandkeeper.client.run_result import RunResult, RunResultOutcome
-from sandkeeper.client.run_sight import OnOutput, Seen, result_of, take
+from sandkeeper.client.run_result import RunResult
+from sandkeeper.client.run_sight import Kept, OnOutput, Seen
+from sandkeeper.client.unhealthy import explained
 from sandkeeper.core.errors import Aborted, SandkeeperError
 from sandkeeper.core.ids import RunId, SandboxId
 from sandkeeper.ports import Ports
 
-NO_WORD_FOR_S = 60.0
-"""How long a run may go without any word before its result is `unknown`."""
-PAUSED_FOR_S = 86_400.0
-GRACE_S = 45.0
-"""Beyond the run's own timeout: boxd's kill and the attaching again."""
-BACKOFF_FIRST_S = 0.05
-BACKOFF_MOST_S = 1.0
 KILL_WAIT_S = 20.0
-
-_STANDING_STILL = ("paused", "snapshotting")
 
 
 class Runner:
@@ -45,10 +40,69 @@ class Runner:
         Raises:
             SandkeeperError: Nothing was admitted, or the box breaks its contract; `admitted` says which.
         """
+        following = self._following(sandbox_id, order)
+        async with self._owned(sandbox_id, order, seen=following.seen):
+            kept = Kept(limit_bytes=order.keep_bytes)
+            return await self.finish(following, order.run_id, kept=kept, on_output=on_output)
+
+    async def begin(self, sandbox_id: SandboxId, order: RunOrder) -> Seen:
+        """Start `order` and leave it going; return what is known of it. Cancelling kills what was begun.
+
+        Raises:
+            SandkeeperError: As `run`; without a word of its start, `admitted` is unknown.
+        """
+        following = self._following(sandbox_id, order)
+        async with self._owned(sandbox_id, order, seen=following.seen):
+            async with aclosing(following.sights()) as sights:
+                async for sight in sights:
+                    if isinstance(sight, RunStarted | RunEnded):
+                        return following.seen
+                    if isinstance(sight, NoStatus):
+                        raise Aborted(sight.message, code="run_interrupted", admitted=following.seen.admitted)
+            raise Aborted(f"run {order.run_id}: no start event", admitted=following.seen.admitted)
+
+    async def finish(
+        self, following: Following, run_id: RunId, *, kept: Kept, on_output: OnOutput | None = None
+    ) -> RunResult:
+        """Follow a run to its end and return its result."""
+        async with aclosing(following.sights()) as sights:
+            async for sight in sights:
+                match sight:
+                    case RunOutput():
+                        kept.take(sight)
+                        if on_output is not None:
+                            on_output(sight.stream, sight.data)
+                    case RunEnded():
+                        return kept.result(run_id, seen=following.seen, ended=sight)
+                    case NoStatus():
+                        return kept.statusless(
+                            run_id,
+                            seen=following.seen,
+                            outcome=sight.outcome,
+                            message=sight.message,
+                            waited_s=self._ports.clock.monotonic_s() - following.seen.began_s,
+                        )
+                    case _:
+                        kept.take(sight)
+        raise Aborted(f"run {run_id}: its events stopped without an end", admitted=following.seen.admitted)
+
+    def _following(self, sandbox_id: SandboxId, order: RunOrder) -> Following:
         now_s = self._ports.clock.monotonic_s()
-        seen = Seen(began_s=now_s, heard_s=now_s)
+        return Following(
+            self._boxes,
+            sandbox_id=sandbox_id,
+            run_id=order.run_id,
+            opening=_starting(order),
+            seen=Seen(began_s=now_s, heard_s=now_s),
+            ports=self._ports,
+            timeout_s=order.timeout_s,
+        )
+
+    @asynccontextmanager
+    async def _owned(self, sandbox_id: SandboxId, order: RunOrder, *, seen: Seen) -> AsyncIterator[None]:
+        """While its caller waits, a run is the caller's: a cancel kills it, an error names it."""
         try:
-            return await self._follow(sandbox_id, order, seen, on_output)
+            yield
         except asyncio.CancelledError as cancel:
             if seen.admitted != "no":
                 await self._kill(sandbox_id, order.run_id, cancel)
@@ -56,101 +110,10 @@ class Runner:
         except SandkeeperError as error:
             error.sandbox_id = error.sandbox_id or sandbox_id
             error.request_id = error.request_id or order.run_id
-            raise
-
-    async def _follow(
-        self, sandbox_id: SandboxId, order: RunOrder, seen: Seen, on_output: OnOutput | None
-    ) -> RunResult:
-        delay_s = 0.0
-        is_first = True
-        while True:
-            try:
-                box = await (self._boxes.take(sandbox_id) if is_first else self._boxes.renew(sandbox_id))
-            except SandkeeperError as error:
-                if seen.admitted == "no":
-                    raise
-                if error.code == "sandbox_paused" and seen.admitted == "unknown":
-                    # Nobody has seen it begin: the caller may resume and repeat with the same request id.
-                    error.admitted = "unknown"
-                    raise
-                if error.details.get("phase") in _STANDING_STILL:
-                    await self._wait_while_still(seen, error)
-                    continue
-                return self._without_status(order, seen, error)
-            is_first = False
-            if seen.admitted != "no" and box.lease.generation != seen.generation:
-                return self._interrupted(order, seen, f"runtime {seen.generation} was lost while it ran")
-            heard_s = seen.heard_s
-            try:
-                return await self._listen(sandbox_id, box, order, seen, on_output)
-            except SandkeeperError as error:
-                if error.admitted != "no":
-                    seen.admitted = "yes" if seen.admitted == "yes" else error.admitted
-                if not wants_renewal(error):
-                    raise
-                if seen.heard_s > heard_s:
-                    # It was attached until now, however long the command has been silent.
-                    seen.heard_s = self._ports.clock.monotonic_s()
-                if self._is_over(order, seen):
-                    if seen.admitted == "no":
-                        raise
-                    return self._unknown(order, seen, error)
-            delay_s = (
-                0.0 if seen.heard_s > heard_s else min(BACKOFF_MOST_S, max(BACKOFF_FIRST_S, delay_s * 2))
-            )
-            if delay_s:
-                await self._ports.sleep(delay_s)
-
-    async def _listen(
-        self, sandbox_id: SandboxId, box: Box, order: RunOrder, seen: Seen, on_output: OnOutput | None
-    ) -> RunResult:
-        """Start or attach once and take what comes, to the end event."""
-        left = None if order.send_bytes is None else max(0, order.send_bytes - min(seen.offsets.values()))
-        events = box.link.runs.start(
-            order.argv,
-            run_id=order.run_id,
-            cwd=order.cwd,
-            env=order.env,
-            user=order.user,
-            stdin=order.stdin,
-            timeout_ms=max(1, round(order.timeout_s * 1000)),
-            max_output_bytes=left,
-            stdout_offset=seen.offsets["stdout"],
-            stderr_offset=seen.offsets["stderr"],
-        )
-        before = seen.admitted
-        if before == "no":
-            seen.generation = box.lease.generation
-            # From the first byte sent on, only boxd can say that nothing was begun.
-            seen.admitted = "unknown"
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    seen.heard_s = self._ports.clock.monotonic_s()
-                    ended = take(event, order, seen, on_output)
-                    if ended is not None:
-                        self._boxes.heard(sandbox_id)
-                        return result_of(order, seen, ended)
-        except SandkeeperError as error:
-            if error.admitted == "no" and seen.admitted == "unknown":
-                seen.admitted = before
-            raise
-        raise Aborted(f"run {order.run_id}: its events stopped without an end", admitted=seen.admitted)
-
-    def _is_over(self, order: RunOrder, seen: Seen) -> bool:
-        now_s = self._ports.clock.monotonic_s()
-        is_overdue = now_s - seen.began_s - seen.paused_s > order.timeout_s + GRACE_S
-        return is_overdue or now_s - seen.heard_s > NO_WORD_FOR_S
-
-    async def _wait_while_still(self, seen: Seen, error: SandkeeperError) -> None:
-        """A frozen run's deadline is frozen too: wait for the thaw, without counting."""
-        if seen.paused_s > PAUSED_FOR_S:
-            raise error
-        began_s = self._ports.clock.monotonic_s()
-        await self._ports.sleep(BACKOFF_MOST_S)
-        now_s = self._ports.clock.monotonic_s()
-        seen.paused_s += now_s - began_s
-        seen.heard_s = now_s
+            told = await explained(error, argv=order.argv, boxes=self._boxes, sandbox_id=sandbox_id)
+            if told is error:
+                raise
+            raise told from error
 
     async def _kill(self, sandbox_id: SandboxId, run_id: RunId, cancel: asyncio.CancelledError) -> None:
         killing = self._ports.spawn(self._killed(sandbox_id, run_id), name=f"kill {run_id}")
@@ -170,34 +133,31 @@ class Runner:
             return f"run {run_id}: not known to be stopped: {error}"
         return f"run {run_id}: not stopped: pids {left}" if left else ""
 
-    def _without_status(self, order: RunOrder, seen: Seen, error: SandkeeperError) -> RunResult:
-        """The owner gives no lease for an admitted run: the runtime is gone, or nobody knows."""
-        if error.category in ("FailedPrecondition", "NotFound", "DataLoss", "Aborted"):
-            return self._interrupted(order, seen, str(error))
-        return self._unknown(order, seen, error)
 
-    def _interrupted(self, order: RunOrder, seen: Seen, message: str) -> RunResult:
-        return self._statusless(order, seen, outcome="interrupted", message=message)
-
-    def _unknown(self, order: RunOrder, seen: Seen, error: SandkeeperError) -> RunResult:
-        return self._statusless(order, seen, outcome="unknown", message=str(error))
-
-    def _statusless(
-        self, order: RunOrder, seen: Seen, *, outcome: RunResultOutcome, message: str
-    ) -> RunResult:
-        return RunResult(
-            exit_code=None,
-            outcome=outcome,
-            signal=0,
-            oom_killed=False,
-            stdout_bytes=bytes(seen.kept["stdout"]),
-            stderr_bytes=bytes(seen.kept["stderr"]),
-            truncated=True,
-            stdout_size_bytes=seen.offsets["stdout"],
-            stderr_size_bytes=seen.offsets["stderr"],
-            duration_ms=round((self._ports.clock.monotonic_s() - seen.began_s) * 1000, 3),
-            generation=seen.generation,
+def _starting(order: RunOrder) -> Callable[[BoxLink, Seen], AsyncGenerator[RunEvent, None]]:
+    def opening(link: BoxLink, seen: Seen) -> AsyncGenerator[RunEvent, None]:
+        streams = ("pty",) if order.terminal is not None else ("stdout", "stderr")
+        reached = min(offset for stream, offset in seen.offsets.items() if stream in streams)
+        return link.runs.start(
+            order.argv,
             run_id=order.run_id,
-            admitted=seen.admitted,
-            message=message,
+            cwd=order.cwd,
+            env=order.env,
+            user=order.user,
+            stdin=order.stdin,
+            stdin_open=order.stdin_open,
+            timeout_ms=_ms(order.timeout_s),
+            max_output_bytes=None if order.send_bytes is None else max(0, order.send_bytes - reached),
+            stdout_offset=seen.offsets["stdout"],
+            stderr_offset=seen.offsets["stderr"],
+            pty_offset=seen.offsets["pty"],
+            detached=order.detached,
+            limits=order.limits,
+            terminal=order.terminal,
         )
+
+    return opening
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))

@@ -20,6 +20,7 @@ from sandkeeper.client.run_order import (
     RunOrder,
     argv_of,
     checked_timeout_s,
+    limits_of,
 )
 from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.runs import Runner
@@ -150,6 +151,8 @@ class Sandbox:
         user: str | None = None,
         stdin: bytes | str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        quiet_timeout_s: float | None = None,
+        cpu_limit_s: float | None = None,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
         on_output: OnOutput | None = None,
         request_id: str | None = None,
@@ -167,13 +170,15 @@ class Sandbox:
             user: User name; None = the sandbox's default.
             stdin: Input; None = none.
             timeout_s: The tree is killed after this time; the outcome is then `timeout`.
+            quiet_timeout_s: The tree is killed after this long without any output; `timeout`, reason `quiet`.
+            cpu_limit_s: The tree is killed when it has used this much CPU time; `timeout`, reason `cpu`.
             max_output_bytes: Output kept, per stream; the true sizes are in the result.
             on_output: Told every piece of output as it comes, beyond `max_output_bytes` too.
             request_id: Names the run: the same id attaches to the same run instead of starting another.
 
         Raises:
             InvalidArgument: `exec_not_found`, `exec_denied`, `bad_cwd`, `unknown_user`, `argv_invalid`.
-            FailedPrecondition: It does not run, and why.
+            FailedPrecondition: It does not run, and why; `sandbox_unhealthy`: it has no shell or can make no process.
             ResourceExhausted: `pids_exhausted`.
         """
         order = RunOrder(
@@ -184,6 +189,7 @@ class Sandbox:
             user=user,
             stdin=stdin.encode() if isinstance(stdin, str) else stdin,
             timeout_s=checked_timeout_s(timeout_s),
+            limits=limits_of(quiet_timeout_s=quiet_timeout_s, cpu_limit_s=cpu_limit_s),
             keep_bytes=max_output_bytes,
             send_bytes=None if on_output is not None else max_output_bytes,
         )

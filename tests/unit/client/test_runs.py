@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandkeeper.boxd.answers import Vitals
 from sandkeeper.client.run_order import RunOrder, argv_of, checked_timeout_s
 from sandkeeper.client.run_result import RunResult
 from sandkeeper.client.runs import Runner
@@ -241,6 +242,67 @@ def test_a_run_that_can_never_be_attached_again_is_unknown() -> None:
 def test_a_timeout_is_boxds_word() -> None:
     result = played(lambda stage: stage.run("sleep", "50", timeout_s=3.0))
     assert (result.outcome, result.exit_code) == ("timeout", None)
+
+
+def test_a_box_that_is_frozen_by_nobody_answers_timeout_two_seconds_after_the_timeout() -> None:
+    async def script(stage: Stage) -> tuple[RunResult, float]:
+        stage.later(1.0, stage.leases.box.freeze)
+        began_s = stage.ports.clock.monotonic_s()
+        result = await stage.run("sleep", "50", timeout_s=3.0)
+        return result, stage.ports.clock.monotonic_s() - began_s
+
+    result, waited_s = played(script)
+    assert (result.outcome, result.exit_code, result.reason) == ("timeout", None, "host_deadline")
+    assert "not known to be stopped" in result.message
+    assert 3.0 < waited_s <= 5.0
+
+
+def test_a_paused_box_is_not_overdue() -> None:
+    async def script(stage: Stage) -> RunResult:
+        def pause() -> None:
+            stage.leases.box.freeze()
+            stage.leases.refusal = FailedPrecondition(
+                "paused", code="sandbox_paused", details={"phase": "paused"}
+            )
+
+        def resume() -> None:
+            stage.leases.box.thaw()
+            stage.leases.refusal = None
+
+        stage.later(1.0, pause)
+        stage.later(1000.0, resume)
+        return await stage.run("sleep", "2", timeout_s=3.0)
+
+    assert played(script).outcome == "exited"
+
+
+def test_a_box_that_answers_is_waited_for_beyond_its_timeout() -> None:
+    async def script(stage: Stage) -> RunResult:
+        stage.later(1.0, stage.leases.box.freeze)
+        stage.later(3.5, stage.leases.box.thaw)
+        return await stage.run("sleep", "50", timeout_s=3.0)
+
+    result = played(script)
+    assert (result.outcome, result.reason) == ("timeout", "")
+
+
+@pytest.mark.parametrize(
+    ("shell", "can_fork", "code"),
+    [
+        (False, True, "sandbox_unhealthy"),
+        (True, False, "sandbox_unhealthy"),
+        (True, True, "exec_not_found"),
+    ],
+)
+def test_a_start_that_failed_is_explained_by_the_boxs_health(shell: bool, can_fork: bool, code: str) -> None:
+    async def script(stage: Stage) -> str:
+        stage.leases.box.vitals = Vitals(state="running", shell=shell, can_fork=can_fork)
+        with pytest.raises(SandkeeperError) as failed:
+            await stage.run("nowhere")
+        assert (failed.value.sandbox_id, failed.value.admitted) == (SANDBOX, "no")
+        return failed.value.code
+
+    assert played(script) == code
 
 
 def test_a_memory_kill_is_a_result() -> None:
