@@ -57,7 +57,7 @@ def main() -> None:
     threading.Thread(target=end_with_stdin, daemon=True).start()
     try:
         asyncio.run(serve(kind, config, owner_id))
-    except BaseException:
+    finally:
         # Threads of a half-opened journal would keep the process: it ends as an actor does.
         traceback.print_exc()
         end("it did not start")
