@@ -30,6 +30,7 @@ type box struct {
 	oom      *oomCounter
 	runs     *runTable
 	watches  *watchHub
+	disk     *diskWatch
 
 	restoring sync.Once
 
@@ -68,6 +69,7 @@ func newBox(config boxConfig) (*box, error) {
 		quiet:     make(chan struct{}),
 	}
 	b.runs = newRunTable(b.workEnded)
+	b.disk = newDiskWatch(b, "/")
 	b.watches = newWatchHub(b.blocking.files)
 	b.reaper.onOrphan = b.runs.orphanEnded
 	return b, nil
@@ -232,6 +234,8 @@ func (b *box) hello() hello {
 		state = "waiting"
 	case b.draining || b.stopping:
 		state = "draining"
+	case b.disk.exceeded.Load():
+		state = "disk_exceeded"
 	}
 	return hello{
 		Protocol: protocol, Build: build, BirthID: b.birthID, Generation: b.generation, Epoch: b.epoch,

@@ -21,6 +21,8 @@ type goRequest struct {
 	User       string            `json:"user"`
 	Workdir    string            `json:"workdir"`
 	Env        map[string]string `json:"env"`
+
+	DiskLimitBytes *int64 `json:"diskLimitBytes"` // growth of the container's own layer; absent: as it was, 0: none
 }
 
 type quiesceRequest struct {
@@ -55,6 +57,12 @@ func (b *box) serveGo(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
+	if request.DiskLimitBytes != nil {
+		if err := b.disk.setLimit(r.Context(), *request.DiskLimitBytes); err != nil {
+			writeFault(w, fileFault(err, b.disk.root))
+			return
+		}
+	}
 	b.serveHello(w, r)
 }
 
@@ -81,6 +89,11 @@ func (b *box) checkGo(request *goRequest) *fault {
 	}
 	if request.Generation < 1 {
 		return faultf("invalid_argument", "bad_generation", "generation %d is not positive", request.Generation)
+	}
+	if request.DiskLimitBytes != nil {
+		if f := checkDiskLimit(*request.DiskLimitBytes); f != nil {
+			return f
+		}
 	}
 	if request.Workdir != "" && request.Workdir[0] != '/' {
 		return faultf("invalid_argument", "bad_cwd", "workdir %q is not absolute", request.Workdir)

@@ -69,6 +69,7 @@ func (b *box) startProcess(r *run, plan *launchPlan) *fault {
 		go r.stdin.feed(plan.stdinData)
 	}
 	r.limiter.begin()
+	b.disk.wake()
 	return nil
 }
 

@@ -81,13 +81,30 @@ func parseStat(pid int, text []byte) (process, bool) {
 	return process{pid: pid, parent: parent, group: group, state: fields[0][0], startTicks: start, cpuTicks: cpu}, true
 }
 
-// runIDOf reads the run id from a process's environment, as the user of that process: without SYS_PTRACE the kernel
-// shows an environment only to its own user. Empty means none, or not shown.
-func runIDOf(pid int) string {
-	path := "/proc/" + strconv.Itoa(pid)
+// runIDOf reads the run id from a process's environment. Empty means none, or not shown.
+func runIDOf(pid int) (id string) {
+	asOwnerOf(pid, func(folder string) {
+		text, err := readSmall(folder + "/environ")
+		if err != nil {
+			return
+		}
+		for _, entry := range bytes.Split(text, []byte{0}) {
+			if value, ok := bytes.CutPrefix(entry, []byte(runIDVariable+"=")); ok {
+				id = string(value)
+				return
+			}
+		}
+	})
+	return id
+}
+
+// asOwnerOf does work with the process's folder in /proc as the user of that process: without SYS_PTRACE the kernel
+// shows some of it only to its own user.
+func asOwnerOf(pid int, work func(folder string)) {
+	folder := "/proc/" + strconv.Itoa(pid)
 	var stat syscall.Stat_t
-	if syscall.Stat(path, &stat) != nil {
-		return ""
+	if syscall.Stat(folder, &stat) != nil {
+		return
 	}
 	if os.Geteuid() == 0 && (stat.Uid != 0 || stat.Gid != 0) {
 		runtime.LockOSThread()
@@ -95,16 +112,7 @@ func runIDOf(pid int) string {
 		setFileIDs(stat.Uid, stat.Gid)
 		defer setFileIDs(0, 0)
 	}
-	text, err := readSmall(path + "/environ")
-	if err != nil {
-		return ""
-	}
-	for _, entry := range bytes.Split(text, []byte{0}) {
-		if value, ok := bytes.CutPrefix(entry, []byte(runIDVariable+"=")); ok {
-			return string(value)
-		}
-	}
-	return ""
+	work(folder)
 }
 
 // setFileIDs changes whom the kernel takes this thread for when it opens files. The group goes first: SETGID survives

@@ -56,6 +56,17 @@ func (r *reaper) signal(pid int, signal syscall.Signal, whole bool) error {
 	return syscall.Kill(pid, signal)
 }
 
+// own are the numbers of all processes that were started by us and have not been reaped.
+func (r *reaper) own() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pids := make([]int, 0, len(r.live))
+	for pid := range r.live {
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
 // watch reaps for as long as the process lives.
 func (r *reaper) watch() {
 	children := make(chan os.Signal, 1)

@@ -13,6 +13,7 @@ type route struct {
 	newWork bool // refused while draining, and counted until it has ended
 
 	refusesDrained bool // refused while draining, but not counted
+	grows          bool // refused while the box holds more than its disk limit
 }
 
 const (
@@ -31,22 +32,24 @@ func (b *box) routes() http.Handler {
 		"POST " + ownPrefix + "quiesce": {serve: b.serveQuiesce},
 		"POST " + ownPrefix + "resume":  {serve: b.serveResume},
 		"GET " + ownPrefix + "archive":  {serve: b.serveArchiveDown},
-		"PUT " + ownPrefix + "archive":  {serve: b.serveArchiveUp, newWork: true},
+		"PUT " + ownPrefix + "archive":  {serve: b.serveArchiveUp, newWork: true, grows: true},
 		"GET /files":                    {serve: b.serveFileRead},
 		"HEAD /files":                   {serve: b.serveFileRead},
-		"POST /files":                   {serve: b.serveFileWrite, newWork: true},
+		"POST /files":                   {serve: b.serveFileWrite, newWork: true, grows: true},
 
-		"POST " + ownPrefix + "dial":          {serve: b.serveDial, refusesDrained: true},
-		"GET " + ownPrefix + "ports/wait":     {serve: b.servePortWait},
-		"GET " + ownPrefix + "manifest":       {serve: b.serveManifest},
-		"POST " + ownPrefix + "metadata/save": {serve: b.serveMetadataSave},
-		"POST " + filesPrefix + "append":      {serve: b.serveAppend, newWork: true},
-		"POST " + filesPrefix + "copy":        {serve: b.serveCopy, newWork: true},
-		"POST " + filesPrefix + "chmod":       {serve: b.serveChmod, newWork: true},
-		"POST " + filesPrefix + "chown":       {serve: b.serveChown, newWork: true},
-		"POST " + filesPrefix + "symlink":     {serve: b.serveSymlink, newWork: true},
-		"POST " + filesPrefix + "glob":        {serve: b.serveGlob},
-		"POST " + filesPrefix + "grep":        {serve: b.serveGrep},
+		"POST " + ownPrefix + "dial":           {serve: b.serveDial, refusesDrained: true},
+		"GET " + ownPrefix + "ports/wait":      {serve: b.servePortWait},
+		"GET " + ownPrefix + "health":          {serve: b.serveHealthReport, always: true},
+		"POST " + ownPrefix + "limits/recheck": {serve: b.serveRecheck},
+		"GET " + ownPrefix + "manifest":        {serve: b.serveManifest},
+		"POST " + ownPrefix + "metadata/save":  {serve: b.serveMetadataSave},
+		"POST " + filesPrefix + "append":       {serve: b.serveAppend, newWork: true, grows: true},
+		"POST " + filesPrefix + "copy":         {serve: b.serveCopy, newWork: true, grows: true},
+		"POST " + filesPrefix + "chmod":        {serve: b.serveChmod, newWork: true},
+		"POST " + filesPrefix + "chown":        {serve: b.serveChown, newWork: true},
+		"POST " + filesPrefix + "symlink":      {serve: b.serveSymlink, newWork: true, grows: true},
+		"POST " + filesPrefix + "glob":         {serve: b.serveGlob},
+		"POST " + filesPrefix + "grep":         {serve: b.serveGrep},
 
 		"POST " + processPrefix + "Start":       {serve: b.serveStart}, // admits by itself: an attach is not new work
 		"POST " + processPrefix + "Connect":     {serve: b.serveConnect},
@@ -59,7 +62,7 @@ func (b *box) routes() http.Handler {
 
 		"POST " + filesystemPrefix + "Stat":             {serve: b.serveStat},
 		"POST " + filesystemPrefix + "ListDir":          {serve: b.serveListDir},
-		"POST " + filesystemPrefix + "MakeDir":          {serve: b.serveMakeDir, newWork: true},
+		"POST " + filesystemPrefix + "MakeDir":          {serve: b.serveMakeDir, newWork: true, grows: true},
 		"POST " + filesystemPrefix + "Move":             {serve: b.serveMove, newWork: true},
 		"POST " + filesystemPrefix + "Remove":           {serve: b.serveRemove, newWork: true},
 		"POST " + filesystemPrefix + "CreateWatcher":    {serve: b.serveCreateWatcher},
@@ -90,6 +93,12 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f := rt.box.checkHeaders(r); f != nil {
 		writeFault(w, f)
 		return
+	}
+	if found.grows {
+		if f := rt.box.disk.refusal(); f != nil {
+			writeFault(w, f)
+			return
+		}
 	}
 	if found.newWork || found.refusesDrained {
 		end, refusal := rt.box.beginWork()

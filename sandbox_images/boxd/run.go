@@ -226,7 +226,11 @@ func (r *run) expire(reason string) {
 }
 
 func (r *run) asTree() *tree {
-	return &tree{runID: r.id, leader: r.pid, startedAfter: r.startedAt, owned: r.box.runs.ownership(r)}
+	owned := r.box.runs.ownership(r)
+	for _, pid := range r.box.reaper.own() {
+		owned.leaders[pid] = owned.leaders[pid] || pid != r.pid // runs, and our own probes
+	}
+	return &tree{runID: r.id, leader: r.pid, startedAfter: r.startedAt, owned: owned}
 }
 
 func (r *run) isFinished() bool {

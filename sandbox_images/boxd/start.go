@@ -154,6 +154,9 @@ func planOf(request *startRequest, extra *startExtra, r *http.Request) (*launchP
 func (b *box) startOrAttach(id string, plan *launchPlan) (found *run, attached bool, f *fault) {
 	found = b.runs.known(id)
 	if found == nil {
+		if full := b.disk.refusal(); full != nil {
+			return nil, false, full
+		}
 		end, refusal := b.beginWork()
 		if refusal != nil {
 			return nil, false, refusal

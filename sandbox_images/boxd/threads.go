@@ -20,6 +20,8 @@ const (
 	spawnSlots = 6  // fork + exec
 	treeSlots  = 4  // walks over /proc
 
+	healthSlots = 2 // of their own: health answers when all others are taken
+
 	maxConnections = 1024
 )
 
@@ -58,7 +60,7 @@ func (s slots) do(work func()) {
 
 // blocking is the set of slots of one box.
 type blocking struct {
-	files, spill, spawn, tree slots
+	files, spill, spawn, tree, health slots
 }
 
 func newBlocking() *blocking {
@@ -67,6 +69,8 @@ func newBlocking() *blocking {
 		spill: newSlots(spillSlots),
 		spawn: newSlots(spawnSlots),
 		tree:  newSlots(treeSlots),
+
+		health: newSlots(healthSlots),
 	}
 }
 
