@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sandkeeper.core import findings
 from sandkeeper.core.findings import findings_in, tool_of, worth_reading
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -65,3 +66,7 @@ def test_what_a_scrub_leaves_is_a_file_its_tool_can_read() -> None:
     assert docker is not None
     assert docker.blank == b"{}\n"
     assert tool_of("/work/credentials.txt") is None
+
+
+def test_every_shape_has_the_words_it_is_searched_by() -> None:
+    assert findings._NEEDLES.keys() == findings.TOKEN_SHAPES.keys()
