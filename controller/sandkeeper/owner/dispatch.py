@@ -153,8 +153,12 @@ class OwnerVerbs:
     async def _lease(self, params: verbs.OfSandbox) -> Lease:
         record = await self._record(params.sandbox_id)
         machine = self._roster.find(params.sandbox_id)
-        if machine is not None and (record.phase in _PASSING or record.is_resting):
-            record = await self._awake(machine)
+        if machine is not None:
+            # A box that has not heard of this owner yet would still serve those who hold an older lease.
+            await machine.compared(timeout_s=LEASE_WAIT_S)
+            record = machine.record
+            if record.phase in _PASSING or record.is_resting:
+                record = await self._awake(machine)
         if record.phase is not Phase.RUNNING or record.birth_id is None:
             raise _no_lease(record)
         return Lease(

@@ -97,6 +97,7 @@ class SandboxMachine:
         self._deferred: list[Any] = []
         self._mail = asyncio.Event()
         self._changed = asyncio.Event()
+        self._compared = asyncio.Event()
         self._loop_task: asyncio.Task[Any] | None = None
         self._performing: asyncio.Task[Any] | None = None
         self._watching: asyncio.Task[Any] | None = None
@@ -114,6 +115,8 @@ class SandboxMachine:
         if is_recovered:
             self._mailbox.append(_Check())
             self._mail.set()
+        else:
+            self._compared.set()
         name = f"machine {self.record.sandbox_id}"
         self._loop_task = self._ports.spawn(self._run(), name=name)
         if self.record.spec.lifetime_s is not None:
@@ -165,6 +168,15 @@ class SandboxMachine:
             self._mailbox.append(_Check())
             self._mail.set()
 
+    async def compared(self, *, timeout_s: float) -> bool:
+        """Wait until a record read back from the journal was compared with reality; return whether it was."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._compared.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def settled(self, *phases: Phase, timeout_s: float) -> SandboxRecord:
         """Wait until no command is pending and the phase is one of `phases` (any, when none is given).
 
@@ -193,6 +205,7 @@ class SandboxMachine:
                 raise item
             if isinstance(item, _Check):
                 await self._compare()
+                self._compared.set()
             else:
                 await self._handle(item)
 
