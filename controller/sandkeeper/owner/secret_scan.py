@@ -33,9 +33,13 @@ from sandkeeper.ports import Ports
 log = structlog.get_logger(__name__)
 
 MAX_S = 10.0
+WARN_S = 0.25
+"""A scan that only warns may cost a snapshot a quarter of a second; what it could not read is told."""
+READS_AT_ONCE = 8
 MAX_FILES = 5_000
 MAX_BYTES = 64 * 1024**2
-MAX_FILE_BYTES = 1024**2
+MAX_FILE_BYTES = 256 * 1024
+"""Of each file its beginning: more would hold the loop for more than some milliseconds."""
 TOLD = 5
 
 
@@ -72,7 +76,7 @@ class SecretScanner:
         findings: list[Finding] = []
         file_count, read_bytes, is_complete = 0, 0, True
         try:
-            async with asyncio.timeout(MAX_S):
+            async with asyncio.timeout(WARN_S if self.mode == "warn" else MAX_S):
                 changed = await self.engine.changed_paths(command.birth_id)
                 paths = [*ALWAYS_READ, *(path for path in worth_reading(changed) if path not in ALWAYS_READ)]
                 async for path, content in self._contents(record, command, paths[:MAX_FILES]):
@@ -103,20 +107,25 @@ class SecretScanner:
         Raises:
             Unavailable: Nobody answers any more.
         """
-        for path in paths:
-            try:
-                if command.was_frozen:
-                    content = await self.engine.read_file(command.birth_id, path, max_bytes=MAX_FILE_BYTES)
-                else:
-                    content = await self.boxes.read_head(record, path, max_bytes=MAX_FILE_BYTES)
-            except Unavailable:
-                raise
-            except SandkeeperError as error:
-                # It went away meanwhile, or is a folder, a device, a link to nothing: there is nothing to read.
-                log.debug("not_scanned", sandbox_id=record.sandbox_id, code=error.code)
-                continue
-            if content is not None:
-                yield path, content
+        for first in range(0, len(paths), READS_AT_ONCE):
+            some = paths[first : first + READS_AT_ONCE]
+            contents = await asyncio.gather(*(self._head(record, command, path) for path in some))
+            for path, content in zip(some, contents, strict=True):
+                if content is not None:
+                    yield path, content
+
+    async def _head(self, record: SandboxRecord, command: cmd.CommitSnapshot, path: str) -> bytes | None:
+        """Return the beginning of a regular file, or None when there is nothing to read."""
+        try:
+            if command.was_frozen:
+                return await self.engine.read_file(command.birth_id, path, max_bytes=MAX_FILE_BYTES)
+            return await self.boxes.read_head(record, path, max_bytes=MAX_FILE_BYTES)
+        except Unavailable:
+            raise
+        except SandkeeperError as error:
+            # It went away meanwhile, or is a folder, a device, a link to nothing.
+            log.debug("not_scanned", sandbox_id=record.sandbox_id, code=error.code)
+            return None
 
     async def _scrub(
         self, record: SandboxRecord, command: cmd.CommitSnapshot, scan: SecretScan
