@@ -4,9 +4,7 @@ package main
 // for the process.
 
 import (
-	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,61 +113,6 @@ func (b *box) fork(r *run, plan *launchPlan, who account, s settings, env enviro
 	return nil
 }
 
-// openStreams makes the child's three descriptors; closeAll closes the child's ends, and ours too when it failed.
-func (b *box) openStreams(r *run, stdinMode string) (files []uintptr, closeAll func(failed bool), f *fault) {
-	var theirs []int
-	var ours []interface{ Close() error }
-	closeAll = func(failed bool) {
-		for _, fd := range theirs {
-			syscall.Close(fd)
-		}
-		for _, file := range ours {
-			if failed {
-				file.Close()
-			}
-		}
-	}
-	files = []uintptr{b.devNull}
-	if stdinMode != "none" {
-		pipe, reading, err := newStdinPipe()
-		if err != nil {
-			return nil, nil, pipeFault(err)
-		}
-		r.stdin, files[0] = pipe, uintptr(reading)
-		theirs, ours = append(theirs, reading), append(ours, pipe.file)
-	}
-	for _, into := range []*output{r.stdout, r.stderr} {
-		reading, writing, err := newPipe()
-		if err != nil {
-			closeAll(true)
-			return nil, nil, pipeFault(err)
-		}
-		r.pumps = append(r.pumps, &pump{file: reading, into: into, changed: r.outputCame, drained: r.streamDrained})
-		files = append(files, uintptr(writing))
-		theirs, ours = append(theirs, writing), append(ours, reading)
-	}
-	return files, closeAll, nil
-}
-
-// openTerminal is openStreams for a run on a terminal.
-func openTerminal(r *run, size windowSize, who account) (files []uintptr, closeAll func(failed bool), f *fault) {
-	made, theirs, err := newTerminal(size, who)
-	if err != nil {
-		return nil, nil, faultf("resource_exhausted", "terminals_exhausted", "no terminal for the process: %v", err)
-	}
-	r.pty, r.terminal, r.undrained = r.newOutput(), made, 1
-	r.pumps = []*pump{{
-		file: made.file, into: r.pty, isTerminal: true, changed: r.outputCame, drained: r.streamDrained,
-	}}
-	fd := uintptr(theirs)
-	return []uintptr{fd, fd, fd}, func(failed bool) {
-		syscall.Close(theirs)
-		if failed {
-			made.file.Close()
-		}
-	}, nil
-}
-
 type environment map[string]string
 
 // environment is, from weak to strong: the container's, go's, the user's own, the command's, the run id.
@@ -223,97 +166,6 @@ func workingFolder(cwd, workdir, home string) (string, *fault) {
 func isFolder(path string) bool {
 	var stat syscall.Stat_t
 	return syscall.Stat(path, &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFDIR
-}
-
-// findProgram searches PATH as execvp does, but as root: the kernel has the last word on permission.
-func findProgram(cmd, searchPath, cwd string) (string, *fault) {
-	if cmd == "" {
-		return "", faultf("invalid_argument", "exec_not_found", "the command is empty")
-	}
-	if strings.Contains(cmd, "/") {
-		path := cmd
-		if path[0] != '/' {
-			path = filepath.Join(cwd, path)
-		}
-		return checkProgram(path, cmd)
-	}
-	var refusal *fault
-	for _, folder := range filepath.SplitList(searchPath) {
-		path := filepath.Join(firstOf(folder, cwd), cmd)
-		if path[0] != '/' {
-			path = filepath.Join(cwd, path)
-		}
-		found, f := checkProgram(path, cmd)
-		if f == nil {
-			return found, nil
-		}
-		if f.detail == "exec_denied" {
-			refusal = f
-		}
-	}
-	if refusal == nil {
-		refusal = faultf("invalid_argument", "exec_not_found", "%s: command not found", cmd)
-	}
-	return "", refusal
-}
-
-func checkProgram(path, cmd string) (string, *fault) {
-	var stat syscall.Stat_t
-	err := syscall.Stat(path, &stat)
-	switch {
-	case err == syscall.EACCES:
-		return "", faultf("invalid_argument", "exec_denied", "%s: %v", cmd, err)
-	case err != nil:
-		return "", faultf("invalid_argument", "exec_not_found", "%s: command not found", cmd)
-	case stat.Mode&syscall.S_IFMT != syscall.S_IFREG || stat.Mode&0o111 == 0:
-		return "", faultf("invalid_argument", "exec_denied", "%s: not an executable file", cmd)
-	}
-	return path, nil
-}
-
-func spawnFault(err error, cmd, cwd string, who account) *fault {
-	var errno syscall.Errno
-	if !errors.As(err, &errno) {
-		return faultf("internal", "exec_failed", "%s: %v", cmd, err)
-	}
-	switch errno {
-	case syscall.EAGAIN:
-		return faultf("resource_exhausted", "pids_exhausted", "the box has no process slot left for %s", cmd)
-	case syscall.ENOMEM:
-		return faultf("resource_exhausted", "memory_exhausted", "the box has no memory left for %s", cmd)
-	case syscall.ENOENT, syscall.ENOTDIR:
-		return faultf("invalid_argument", "exec_not_found", "%s: its interpreter or loader is missing", cmd)
-	case syscall.EACCES, syscall.EPERM, syscall.ENOEXEC, syscall.ETXTBSY, syscall.ELOOP:
-		if errno == syscall.EACCES && !mayEnter(cwd, who) {
-			return faultf("invalid_argument", "bad_cwd", "user %s may not enter %s", who.name, cwd)
-		}
-		return faultf("invalid_argument", "exec_denied", "%s: %v", cmd, errno)
-	case syscall.E2BIG:
-		return faultf("invalid_argument", "argv_too_long", "%s: arguments and environment are too long", cmd)
-	case syscall.EINVAL:
-		return faultf("invalid_argument", "bad_argv", "%s: an argument or variable holds a zero byte", cmd)
-	}
-	return faultf("internal", "exec_failed", "%s: %v", cmd, errno)
-}
-
-func mayEnter(folder string, who account) bool {
-	var stat syscall.Stat_t
-	if syscall.Stat(folder, &stat) != nil {
-		return false
-	}
-	switch {
-	case who.uid == 0:
-		return true
-	case stat.Uid == who.uid:
-		return stat.Mode&0o100 != 0
-	case stat.Gid == who.gid || slices.Contains(who.groups, stat.Gid):
-		return stat.Mode&0o010 != 0
-	}
-	return stat.Mode&0o001 != 0
-}
-
-func pipeFault(err error) *fault {
-	return faultf("resource_exhausted", "descriptors_exhausted", "no pipe for the process: %v", err)
 }
 
 // raiseOOMScore makes the kernel kill a command before process 1. A process that has ended already needs none.

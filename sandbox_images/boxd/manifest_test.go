@@ -112,7 +112,7 @@ func TestMetadataOfAnotherVersionIsLeft(t *testing.T) {
 		line := sideEntry{Path: hostile, MtimeNs: 5}
 		rootFD, err := syscall.Open(root, openFolder, 0)
 		must(t, err)
-		if line.restore(rootFD) {
+		if line.restore(&restoring{root: rootFD, firsts: map[uint64]string{}}) {
 			t.Errorf("%s is restored", hostile)
 		}
 		must(t, syscall.Close(rootFD))
@@ -129,5 +129,46 @@ func TestTheBirthOfAFile(t *testing.T) {
 	}
 	if _, known := bornAt(path + "none"); known {
 		t.Error("what is not there has a birth time")
+	}
+}
+
+func TestPartedHardLinksAreMadeAgain(t *testing.T) {
+	root := filesIn(t, map[string]string{"a": "1", "d/other": "x"})
+	must(t, os.Link(root+"/a", root+"/d/b"))
+	must(t, os.Chtimes(root+"/a", time.Time{}, time.Unix(5, 123)))
+	must(t, os.Chtimes(root+"/d", time.Time{}, time.Unix(6, 456)))
+	side := root + "/side"
+	_, err := saveMetadata(t.Context(), newSlots(2), root, side)
+	must(t, err)
+	must(t, os.Remove(root+"/d/b")) // what a layered file system does when one of the names is touched
+	must(t, os.WriteFile(root+"/d/b", []byte("1"), 0o600))
+	for _, name := range []string{"/a", "/d/b"} {
+		must(t, os.Chtimes(root+name, time.Time{}, time.Unix(5, 0)))
+	}
+	must(t, os.Chtimes(root+"/d", time.Time{}, time.Unix(6, 0)))
+	_, err = restoreMetadata(root, side)
+	must(t, err)
+	after := manifestOf(t, root)
+	if after["a"].Inode != after["d/b"].Inode || after["a"].Links != 2 || after["d/b"].MtimeNs != 5e9+123 {
+		t.Errorf("%+v and %+v", after["a"], after["d/b"])
+	}
+	if after["d"].MtimeNs != 6e9+456 {
+		t.Errorf("the folder's time is %d", after["d"].MtimeNs)
+	}
+}
+
+func TestTimesOfLargeFilesAreNotWorthACopy(t *testing.T) {
+	state := &restoring{firsts: map[uint64]string{}}
+	file := func(size int64) *found { return &found{stat: syscall.Stat_t{Mode: syscall.S_IFREG, Size: size}} }
+	if state.mayTouch(file(maxTimedFileBytes+1)) || !state.mayTouch(&found{stat: syscall.Stat_t{Mode: syscall.S_IFDIR, Size: 1 << 40}}) {
+		t.Error("a large file is copied, or a folder is not touched")
+	}
+	for copied := int64(0); copied+maxTimedFileBytes <= maxCopyUpBytes; copied += maxTimedFileBytes {
+		if !state.mayTouch(file(maxTimedFileBytes)) {
+			t.Errorf("not after %d bytes", copied)
+		}
+	}
+	if state.mayTouch(file(1)) {
+		t.Error("there is no end to it")
 	}
 }

@@ -118,9 +118,9 @@ func nextEnded() (pid, group int, err error) {
 		}
 		pid = int(uint32(found[2]))
 		if pid != 0 {
-			group, err = syscall.Getpgid(pid)
+			group, _ = syscall.Getpgid(pid) // it is there until it is reaped
 		}
-		return pid, group, err
+		return pid, group, nil
 	}
 }
 

@@ -96,6 +96,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if found.grows {
 		if f := rt.box.disk.refusal(); f != nil {
+			f.status = http.StatusInsufficientStorage
 			writeFault(w, f)
 			return
 		}

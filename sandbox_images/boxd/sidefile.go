@@ -31,6 +31,7 @@ type sideEntry struct {
 	Path    string            `json:"p,omitempty"`
 	Raw     []byte            `json:"b,omitempty"` // the path, when it is not UTF-8
 	MtimeNs int64             `json:"m,omitempty"`
+	Linked  uint64            `json:"l,omitempty"` // the same for every name of a hard-linked file
 	Xattrs  map[string][]byte `json:"x,omitempty"`
 }
 
@@ -43,7 +44,7 @@ type savedMetadata struct {
 
 type restoredMetadata struct {
 	Restored int64 `json:"restored"`
-	Skipped  int64 `json:"skipped"` // gone, changed, or refused by the file system
+	Skipped  int64 `json:"skipped"` // gone, changed, too large, or refused by the file system
 }
 
 func (b *box) serveMetadataSave(w http.ResponseWriter, r *http.Request) {
@@ -117,6 +118,9 @@ func (s *sideWriter) visit(entry *found) (descend bool, err error) {
 	if entry.stat.Mtim.Nsec != 0 {
 		line.MtimeNs = entry.stat.Mtim.Nano()
 	}
+	if entry.kind() == syscall.S_IFREG && entry.stat.Nlink > 1 {
+		line.Linked = entry.stat.Ino
+	}
 	if kind := entry.kind(); kind == syscall.S_IFREG || kind == syscall.S_IFDIR {
 		line.Xattrs, err = xattrsOf(entry.handle(), isUserXattr)
 	}
@@ -184,6 +188,7 @@ func restoreMetadata(root, path string) (done *restoredMetadata, err error) {
 	}
 	defer syscall.Close(rootFD)
 	done = &restoredMetadata{}
+	state := &restoring{root: rootFD, firsts: map[uint64]string{}}
 	lines := bufio.NewScanner(io.LimitReader(file, maxSideBytes+maxSideLineBytes))
 	lines.Buffer(make([]byte, 0, pumpBuffer), maxSideLineBytes)
 	for isFirst := true; lines.Scan(); isFirst = false {
@@ -194,7 +199,7 @@ func restoreMetadata(root, path string) (done *restoredMetadata, err error) {
 		if isFirst {
 			continue
 		}
-		if line.restore(rootFD) {
+		if line.restore(state) {
 			done.Restored++
 		} else {
 			done.Skipped++
@@ -206,7 +211,7 @@ func restoreMetadata(root, path string) (done *restoredMetadata, err error) {
 	return done, os.Remove(path)
 }
 
-func (line *sideEntry) restore(root int) (isDone bool) {
+func (line *sideEntry) restore(state *restoring) (isDone bool) {
 	name := line.Path
 	if line.Raw != nil {
 		name = string(line.Raw)
@@ -215,9 +220,9 @@ func (line *sideEntry) restore(root int) (isDone bool) {
 	if f != nil {
 		return false
 	}
-	folder, last := root, "."
+	folder, last := state.root, "."
 	if len(parts) > 0 {
-		opened, err := openBeneath(root, parts[:len(parts)-1], nil)
+		opened, err := openBeneath(state.root, parts[:len(parts)-1], nil)
 		if err != nil {
 			return false
 		}
@@ -229,14 +234,20 @@ func (line *sideEntry) restore(root int) (isDone bool) {
 		return false
 	}
 	defer syscall.Close(entry.fd)
+	if first, isKnown := state.firsts[line.Linked]; isKnown && line.Linked != 0 {
+		return state.relink(first, folder, last, entry)
+	}
 	for key, value := range line.Xattrs {
 		if !isUserXattr(key) || setXattr(entry.handle(), key, value) != nil {
 			return false
 		}
 	}
+	if line.Linked != 0 {
+		state.firsts[line.Linked] = name
+	}
 	if line.MtimeNs == 0 {
 		return true
 	}
 	saved := syscall.NsecToTimespec(line.MtimeNs)
-	return saved.Sec == entry.stat.Mtim.Sec && setTimeAt(folder, last, line.MtimeNs) == nil
+	return saved.Sec == entry.stat.Mtim.Sec && state.mayTouch(entry) && setTimeAt(folder, last, line.MtimeNs) == nil
 }

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +130,8 @@ async def test_quiesce_is_refused_while_busy_and_forced_or_idle_it_drains(own_bo
 
 async def test_a_frozen_box_is_silent_and_says_what_it_knows_after_thaw(box: Box, link: BoxdLink) -> None:
     os.kill(box.pid, signal.SIGSTOP)
+    while not all(" T " in stat.read_text() for stat in Path(f"/proc/{box.pid}/task").glob("*/stat")):
+        await asyncio.sleep(0.01)  # the stop reaches its threads one by one
     try:
         with pytest.raises(Unavailable) as caught:
             await link.hello(timeout_s=0.2)
