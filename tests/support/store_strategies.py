@@ -47,7 +47,7 @@ _boot = st.builds(
 _request = _or_none(st.builds(RequestRef, request_id=_text.map(RequestId), verb=_text, fingerprint=_text))
 _scan = st.builds(
     SecretScan,
-    mode=st.sampled_from(["off", "warn", "scrub", "refuse"]),
+    mode=st.sampled_from(["off", "quick", "warn", "scrub", "refuse"]),
     findings=st.lists(st.builds(Finding, path=_text, kind=_text), max_size=3).map(tuple),
     scrubbed=st.lists(_text, max_size=3).map(tuple),
     file_count=_count,

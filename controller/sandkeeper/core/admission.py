@@ -69,7 +69,7 @@ class Policy(BaseModel):
     max_lifetime_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     max_snapshot_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
     snapshot_keep_s: float = 30 * 86_400.0
-    snapshot_secrets: SecretsMode = "warn"
+    snapshot_secrets: SecretsMode = "quick"
     flatten_at_depth: Annotated[int, Field(ge=2, le=110)] = 100
 
 

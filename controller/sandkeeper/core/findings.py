@@ -13,8 +13,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-SecretsMode = Literal["off", "warn", "scrub", "refuse"]
-"""What a snapshot does about findings: does not look, notes them, empties tool files, or is refused."""
+SecretsMode = Literal["off", "quick", "warn", "scrub", "refuse"]
+"""What a snapshot does about credentials: does not look; notes those in the configuration of tools only; notes
+those in every changed file; empties tool files too; or is refused."""
 
 MAX_FINDINGS = 200
 

@@ -130,3 +130,12 @@ async def test_a_box_that_does_not_answer_ends_the_scan(ports: Ports) -> None:
     reply = await taken(house)
     assert reply.secrets is not None
     assert not reply.secrets.is_complete
+
+
+@in_virtual_time
+async def test_a_quick_scan_reads_the_files_of_tools_only(ports: Ports) -> None:
+    house = await at_work(ports, mode="quick")
+    house.engine.calls.clear()
+    reply = await taken(house)
+    assert [one.path for one in reply.secrets.findings] == ["/root/.netrc"]
+    assert "changed_paths" not in {verb for verb, _ in house.engine.calls}
