@@ -7,14 +7,14 @@ bounded and streamed, so neither side's size decides the other's memory.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
-from typing import Any
-from urllib.parse import quote
 
 from sandkeeper.boxd import errors
 from sandkeeper.boxd.answers import ArchiveLoaded, EntriesAnswer, EntryAnswer, FileEntry, checked
 from sandkeeper.boxd.exchange import ERROR_LIMIT_BYTES, Exchange
-from sandkeeper.boxd.transport import Transport
-from sandkeeper.boxd.wire import BadFrame, decode_json
+from sandkeeper.boxd.file_edits import FileEdits, document_in
+from sandkeeper.boxd.file_search import FileSearch
+from sandkeeper.boxd.file_targets import OCTETS, file_target, once
+from sandkeeper.boxd.file_watch import FileWatch
 from sandkeeper.core.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 
 READ_LIMIT_BYTES = 64 * 1024 * 1024
@@ -22,20 +22,16 @@ READ_LIMIT_BYTES = 64 * 1024 * 1024
 STREAM_LIMIT_BYTES = 16 * 1024**3
 """Default bound of a streamed download: a hostile box must not fill the host's disk."""
 
-_OCTETS = "application/octet-stream"
 _TAR = "application/x-tar"
 
 
-class Files:
-    """Files of one box, over its link's transport.
+class Files(FileEdits, FileSearch, FileWatch):
+    """Files of one box, over its link's transport; with all of `FileEdits`, `FileSearch` and `FileWatch`.
 
     `user` is the user of the box as whom to act; None = its default user. Relative paths start at that
     user's home. Every method raises SandkeeperError as `sandkeeper.boxd.errors` maps it; NotFound,
     InvalidArgument and PermissionDenied are what the path deserves.
     """
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     async def read(
         self,
@@ -82,7 +78,7 @@ class Files:
         if is_ranged:
             headers = f"Range: bytes={offset}-{'' if length is None else offset + length - 1}\r\n"
         exchange = await self._transport.begin(
-            "GET", _target("/files", path=path, user=user), step=f"read {path}", headers=headers
+            "GET", file_target("/files", path=path, user=user), step=f"read {path}", headers=headers
         )
         try:
             wait_s = self._transport.deadlines.answer_s
@@ -105,11 +101,11 @@ class Files:
             ResourceExhausted: `disk_full`.
         """
         step = f"write {path}"
-        chunks = _once(data) if isinstance(data, bytes) else data
-        target = _target("/files", path=path, user=user)
-        body = await self._send("POST", target, chunks=chunks, step=step, content_type=_OCTETS)
+        chunks = once(data) if isinstance(data, bytes) else data
+        target = file_target("/files", path=path, user=user)
+        body = await self._send("POST", target, chunks=chunks, step=step, content_type=OCTETS)
         # The answer is a list of one entry; wrapped, it goes through the same checks as every other answer.
-        entries = checked(EntriesAnswer, _document(b'{"entries":%b}' % body, step=step), step=step).entries
+        entries = checked(EntriesAnswer, document_in(b'{"entries":%b}' % body, step=step), step=step).entries
         if len(entries) != 1:
             raise errors.invalid_answer(f"{len(entries)} files written", step=step, admitted="yes")
         return entries[0].path
@@ -175,9 +171,9 @@ class Files:
             InvalidArgument: A member would land outside `path`; nothing outside was written.
         """
         step = f"upload to {path}"
-        target = _target("/sandkeeper/v1/archive", path=path, user=user)
+        target = file_target("/sandkeeper/v1/archive", path=path, user=user)
         body = await self._send("PUT", target, chunks=chunks, step=step, content_type=_TAR)
-        return checked(ArchiveLoaded, _document(body, step=step), step=step)
+        return checked(ArchiveLoaded, document_in(body, step=step), step=step)
 
     async def download_archive(
         self, path: str, *, user: str | None = None, limit_bytes: int = STREAM_LIMIT_BYTES
@@ -186,7 +182,7 @@ class Files:
 
         What is in it was chosen by the box: unpack with a filter that stays inside its folder.
         """
-        target = _target("/sandkeeper/v1/archive", path=path, user=user)
+        target = file_target("/sandkeeper/v1/archive", path=path, user=user)
         exchange = await self._transport.begin("GET", target, step=f"download {path}")
         try:
             await exchange.expect(200, wait_s=self._transport.deadlines.answer_s)
@@ -203,20 +199,6 @@ class Files:
         )
         return checked(EntryAnswer, answer, step=step).entry
 
-    async def _send(
-        self, method: str, target: str, *, chunks: AsyncIterable[bytes], step: str, content_type: str
-    ) -> bytes:
-        wait_s = self._transport.deadlines.silence_s
-        exchange = await self._transport.begin(
-            method, target, step=step, body=None, content_type=content_type
-        )
-        try:
-            await exchange.send_body(chunks, wait_s=wait_s)
-            await exchange.expect(200, wait_s=wait_s)
-            return await exchange.read_all(limit_bytes=ERROR_LIMIT_BYTES, wait_s=wait_s)
-        finally:
-            exchange.close()
-
     async def _pieces(self, exchange: Exchange, *, limit_bytes: int) -> AsyncIterator[bytes]:
         total = 0
         while data := await exchange.read(wait_s=self._transport.deadlines.silence_s):
@@ -226,27 +208,3 @@ class Files:
                     f"{exchange.step}: more than {limit_bytes} bytes", code="file_too_large"
                 )
             yield bytes(data)
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-def _document(data: bytes, *, step: str) -> dict[str, Any]:
-    try:
-        return decode_json(data)
-    except BadFrame as error:
-        raise errors.invalid_answer(str(error), step=step, admitted="yes") from error
-
-
-def _target(route: str, *, path: str, user: str | None) -> str:
-    """Return the route with its query; a path that is no Unicode goes as the bytes it came from."""
-    query = f"{route}?path={_quoted(path)}"
-    return query if user is None else f"{query}&username={_quoted(user)}"
-
-
-def _quoted(text: str) -> str:
-    try:
-        return quote(text.encode("utf-8", "surrogateescape"), safe="")
-    except UnicodeEncodeError as error:
-        raise InvalidArgument("a path that is no Unicode", code="request_not_encodable") from error

@@ -6,6 +6,7 @@ command: the caller compares generations.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Boxes:
         self._router = router
         self._boxes: dict[SandboxId, Box] = {}
         self._heard_s: dict[SandboxId, float] = {}
+        self._held: list[Callable[[], Awaitable[None]]] = []
 
     async def take(self, sandbox_id: SandboxId) -> Box:
         """Return the box of a sandbox: the one at hand if it answers, else a new lease.
@@ -113,8 +115,15 @@ class Boxes:
         if box is not None:
             await box.link.aclose()
 
+    def hold(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have `close`, which may be repeated, called when the boxes are closed."""
+        self._held.append(close)
+
     async def close(self) -> None:
-        """Close all links. Repeating is safe."""
+        """Close all links, and what was made over them. Repeating is safe."""
+        held, self._held = self._held, []
+        for close in held:
+            await close()
         for sandbox_id in list(self._boxes):
             await self.forget(sandbox_id)
 

@@ -1,37 +1,24 @@
 """Files of a sandbox: whole files, folders, and trees both ways.
 
-Owns the lease handling around boxd's file routes: reads and whole-file writes are repeated on a fresh lease when
-the first attempt was cut. A rename is not: a repeat would not find its source. Paths are paths of the box.
+Reads and whole-file writes are repeated on a fresh lease when the first attempt was cut. A rename is not: a repeat
+would not find its source. Paths are paths of the box.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar
 
 from sandkeeper.boxd.answers import ArchiveLoaded, FileEntry
 from sandkeeper.client.box_link import BoxLink
-from sandkeeper.client.boxes import Boxes, wants_renewal
+from sandkeeper.client.file_changes import FileChanges
 from sandkeeper.client.transfer import Arriving, OnBytes, packed, unpack
-from sandkeeper.core.errors import SandkeeperError
-from sandkeeper.core.ids import SandboxId
-from sandkeeper.ports import Ports
 
-MAX_TRIES = 5
 READ_LIMIT_BYTES = 64 * 1024 * 1024
 
-_T = TypeVar("_T")
 
-
-class SandboxFiles:
+class SandboxFiles(FileChanges):
     """`sandbox.files`. Relative paths start at the home of the user acted for (`user`; None = the default)."""
-
-    def __init__(self, sandbox_id: SandboxId, *, boxes: Boxes, ports: Ports) -> None:
-        self._sandbox_id = sandbox_id
-        self._boxes = boxes
-        self._ports = ports
 
     async def read(
         self,
@@ -154,22 +141,6 @@ class SandboxFiles:
                 return arriving.size_bytes
 
         return await self._with_box(fetch)
-
-    async def _with_box(self, work: Callable[[BoxLink], Awaitable[_T]], *, is_repeatable: bool = True) -> _T:
-        """Do `work` on the box at hand; on a lease out of date get a new one and do it again."""
-        box = await self._boxes.take(self._sandbox_id)
-        for number in range(1, MAX_TRIES + 1):
-            try:
-                return await work(box.link)
-            except SandkeeperError as error:
-                error.sandbox_id = error.sandbox_id or self._sandbox_id
-                may_repeat = is_repeatable or error.admitted == "no"
-                if number == MAX_TRIES or not wants_renewal(error) or not may_repeat:
-                    raise
-            if number > 1:
-                await self._ports.sleep(0.05 * 2**number)
-            box = await self._boxes.renew(self._sandbox_id)
-        raise AssertionError("the last try returns or raises")
 
 
 __all__ = ["ArchiveLoaded", "FileEntry", "SandboxFiles"]

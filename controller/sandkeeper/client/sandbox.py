@@ -23,8 +23,8 @@ from sandkeeper.client.run_order import (
     limits_of,
 )
 from sandkeeper.client.run_sight import OnOutput
-from sandkeeper.client.runs import Runner
 from sandkeeper.client.state import SandboxState
+from sandkeeper.client.working import Working
 from sandkeeper.core.alarms import Alarm
 from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import RequestId, RunId, SandboxId
@@ -42,7 +42,7 @@ from sandkeeper.core.verbs import (
 EVENTS_WAIT_S = 20.0
 
 
-class Sandbox:
+class Sandbox(Working):
     """One sandbox. Every mutating verb takes a `request_id`: a repeat with the same one gets the same answer.
 
     Attributes:
@@ -52,10 +52,10 @@ class Sandbox:
     """
 
     def __init__(self, seen: Description, *, router: Router, boxes: Boxes) -> None:
+        super().__init__(seen.id, boxes=boxes, ports=router.ports)
         self._seen = seen
         self._router = router
         self._boxes = boxes
-        self._runner = Runner(boxes, ports=router.ports)
         self.files = SandboxFiles(seen.id, boxes=boxes, ports=router.ports)
         self.state = SandboxState(seen.id, router=router)
         self.alarms = SandboxAlarms(seen.id, router=router)

@@ -16,7 +16,20 @@ from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Self, cast
 
-from sandkeeper.client import alarms, files, keeper, sandbox, snapshots, state
+from sandkeeper.client import (
+    alarms,
+    files,
+    forward,
+    keeper,
+    output,
+    ports,
+    process,
+    processes,
+    sandbox,
+    session,
+    snapshots,
+    state,
+)
 from sandkeeper.client.attempt import Attempt, AttemptReport, AttemptResult, Step
 from sandkeeper.client.results import Event, RunResult, Snapshot
 from sandkeeper.core.errors import SandkeeperError
@@ -25,13 +38,20 @@ __all__ = [
     "Attempt",
     "AttemptReport",
     "Event",
+    "Forward",
     "Keeper",
+    "Output",
+    "PortStream",
+    "Process",
     "RunResult",
     "Sandbox",
     "SandboxAlarms",
     "SandboxFiles",
+    "SandboxPorts",
+    "SandboxProcesses",
     "SandboxState",
     "SandkeeperError",
+    "Session",
     "Snapshot",
     "Snapshots",
     "Step",
@@ -106,7 +126,20 @@ def _twin_class(original: type[Any]) -> type[Any]:
             members[name] = property(_getter(name), doc=member.__doc__)
         elif inspect.isfunction(member):
             members[name] = _method(name, member)
+    if hasattr(original, "__aenter__"):
+        members |= {"__enter__": _enter, "__exit__": _exit}
+    if hasattr(original, "__anext__"):
+        members["__iter__"] = lambda self: _iterated(self._original, self._portal)
     return type(original.__name__, (Twin,), members)
+
+
+def _enter(self: Twin) -> Twin:
+    self._portal.call(self._original.__aenter__())
+    return self
+
+
+def _exit(self: Twin, *exc: object) -> None:
+    self._portal.call(self._original.__aexit__(*exc))
 
 
 def _getter(name: str) -> Any:
@@ -159,6 +192,13 @@ SandboxFiles: Any = _twin_class(files.SandboxFiles)
 SandboxState: Any = _twin_class(state.SandboxState)
 SandboxAlarms: Any = _twin_class(alarms.SandboxAlarms)
 Snapshots: Any = _twin_class(snapshots.Snapshots)
+SandboxProcesses: Any = _twin_class(processes.SandboxProcesses)
+Process: Any = _twin_class(process.Process)
+Output: Any = _twin_class(output.Output)
+Session: Any = _twin_class(session.Session)
+SandboxPorts: Any = _twin_class(ports.SandboxPorts)
+PortStream: Any = _twin_class(ports.PortStream)
+Forward: Any = _twin_class(forward.Forward)
 _KeeperVerbs: Any = _twin_class(keeper.Keeper)
 
 _TWINS: dict[type[Any], Any] = {
@@ -167,6 +207,13 @@ _TWINS: dict[type[Any], Any] = {
     state.SandboxState: SandboxState,
     alarms.SandboxAlarms: SandboxAlarms,
     snapshots.Snapshots: Snapshots,
+    processes.SandboxProcesses: SandboxProcesses,
+    process.Process: Process,
+    output.Output: Output,
+    session.Session: Session,
+    ports.SandboxPorts: SandboxPorts,
+    ports.PortStream: PortStream,
+    forward.Forward: Forward,
 }
 
 
@@ -174,9 +221,15 @@ def _attribute(name: str) -> property:
     return property(_getter(name))
 
 
-Sandbox.files = _attribute("files")
-Sandbox.state = _attribute("state")
-Sandbox.alarms = _attribute("alarms")
+_ATTRIBUTES: dict[Any, tuple[str, ...]] = {
+    Sandbox: ("files", "state", "alarms", "processes", "ports"),
+    Process: ("id", "generation", "stdout", "stderr", "pty"),
+    Output: ("stream", "offset"),
+    Forward: ("host", "port", "last_error"),
+}
+for _twin, _names in _ATTRIBUTES.items():
+    for _name in _names:
+        setattr(_twin, _name, _attribute(_name))
 
 
 class Keeper(_KeeperVerbs, AbstractContextManager[Any]):  # type: ignore[misc]  # the base is generated

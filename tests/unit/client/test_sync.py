@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 
 from sandkeeper import sync
-from sandkeeper.client import alarms, files, keeper, sandbox, snapshots, state
+from sandkeeper.client import (
+    alarms,
+    files,
+    forward,
+    keeper,
+    output,
+    ports,
+    process,
+    processes,
+    sandbox,
+    session,
+    snapshots,
+    state,
+)
 from sandkeeper.core.errors import NotFound
 from tests.fakes.control import control_on_a_thread
 
@@ -21,6 +34,13 @@ PAIRS = [
     (snapshots.Snapshots, sync.Snapshots),
     (state.SandboxState, sync.SandboxState),
     (alarms.SandboxAlarms, sync.SandboxAlarms),
+    (processes.SandboxProcesses, sync.SandboxProcesses),
+    (process.Process, sync.Process),
+    (output.Output, sync.Output),
+    (session.Session, sync.Session),
+    (ports.SandboxPorts, sync.SandboxPorts),
+    (ports.PortStream, sync.PortStream),
+    (forward.Forward, sync.Forward),
 ]
 
 
