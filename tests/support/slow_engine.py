@@ -18,6 +18,7 @@ from typing import Self
 
 WAIT_S = 60.0
 _HEAD_END = b"\r\n\r\n"
+_CHUNKED = b"transfer-encoding: chunked"
 CALLS = {
     "create": r"POST /[^ ]*/containers/create",
     "start": r"POST /[^ ]*/containers/[^ /]+/start",
@@ -156,6 +157,9 @@ class SlowEngine:
         with socket.socket(socket.AF_UNIX) as engine:
             engine.connect(self._engine_path)
             engine.sendall(request)
+            if _CHUNKED in request.split(_HEAD_END, 1)[0].lower():
+                # A stream such as an image that is loaded: passed on as it comes, until one side has had enough.
+                threading.Thread(target=_pump, args=(caller, engine), daemon=True).start()
             is_first, is_caller_there = True, True
             while answer := engine.recv(65536):
                 if is_first and hold is not None and hold.is_after:
@@ -172,8 +176,14 @@ class SlowEngine:
                         is_caller_there = False
 
 
+def _pump(caller: socket.socket, engine: socket.socket) -> None:
+    with suppress(OSError):
+        while data := caller.recv(65536):
+            engine.sendall(data)
+
+
 def _read_request(caller: socket.socket) -> bytes | None:
-    """Read one whole request and ask the engine to end the connection after it."""
+    """Read one whole request (of one that streams, what has come) and ask the engine to end the connection after it."""
     gathered = b""
     while _HEAD_END not in gathered:
         data = caller.recv(65536)
