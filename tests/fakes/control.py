@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sandkeeper.control.server import ControlServer, VerbTable
-from sandkeeper.core import verbs
+from sandkeeper.core import snapshot_verbs, verbs
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import AlreadyExists, FailedPrecondition, NotFound, SandkeeperError
 from sandkeeper.core.ids import DEFAULT_TENANT, BirthId, MachineId, OwnerId, SandboxId
@@ -68,6 +68,20 @@ class FakeControl:
                 "snapshots": (verbs.Nothing, self._counted("snapshots", self._snapshots)),
                 "snapshot": (verbs.OfSnapshot, self._counted("snapshot", self._snapshot)),
                 "delete_snapshot": (verbs.DeleteSnapshot, self._counted("delete_snapshot", self._delete)),
+                "pin_snapshot": (snapshot_verbs.PinSnapshot, self._counted("pin_snapshot", self._pin)),
+                "unpin_snapshot": (
+                    snapshot_verbs.UnpinSnapshot,
+                    self._counted("unpin_snapshot", self._snapshot),
+                ),
+                "gc": (snapshot_verbs.CollectGarbage, self._counted("gc", self._collect)),
+                "export_snapshot": (
+                    snapshot_verbs.ExportSnapshot,
+                    self._counted("export_snapshot", self._export),
+                ),
+                "import_snapshot": (
+                    snapshot_verbs.ImportSnapshot,
+                    self._counted("import_snapshot", self._import),
+                ),
                 "status": (verbs.Nothing, self._counted("status", self._status)),
             }
         )
@@ -205,6 +219,31 @@ class FakeControl:
         if found is None:
             raise NotFound(f"there is no snapshot {params.snapshot_id}", code="snapshot_not_found")
         return found
+
+    async def _pin(self, params: snapshot_verbs.PinSnapshot) -> SnapshotView:
+        pinned = (await self._snapshot(params)).model_copy(update={"expires_at": None})
+        self.snapshots[params.snapshot_id] = pinned
+        return pinned
+
+    async def _collect(self, params: snapshot_verbs.CollectGarbage) -> snapshot_verbs.GarbageReport:
+        items = tuple(
+            snapshot_verbs.Garbage(kind="snapshot", name=name, why="expired", size_bytes=2048)
+            for name in self.snapshots
+        )
+        if not params.dry_run:
+            self.snapshots.clear()
+        return snapshot_verbs.GarbageReport(dry_run=params.dry_run, items=items)
+
+    async def _export(self, params: snapshot_verbs.ExportSnapshot) -> snapshot_verbs.Exported:
+        found = await self._snapshot(params)
+        Path(params.path).write_text(found.model_dump_json())
+        return snapshot_verbs.Exported(path=params.path, sha256="a" * 64, size_bytes=5)
+
+    async def _import(self, params: snapshot_verbs.ImportSnapshot) -> SnapshotView:
+        text = Path(params.path).read_text()
+        made = SnapshotView.model_validate_json(text).model_copy(update={"id": "snback", "name": params.name})
+        self.snapshots[made.id] = made
+        return made
 
     async def _delete(self, params: verbs.DeleteSnapshot) -> None:
         await self._snapshot(params)

@@ -286,7 +286,7 @@ class Keeper:
         return found
 
     def _handle(self, seen: Description) -> Sandbox:
-        return Sandbox(seen, router=self._router, boxes=self._boxes)
+        return Sandbox(seen, router=self._router, boxes=self._boxes, forking=self.fork)
 
     async def _leave(self) -> None:
         """Destroy what is bound to this keeper, then close; every failure is told, none stops the others."""

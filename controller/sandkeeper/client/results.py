@@ -6,9 +6,10 @@ Pure names. The documents are the core's views: one shape for the control socket
 from __future__ import annotations
 
 from sandkeeper.client.run_result import RunResult, RunResultOutcome
+from sandkeeper.core.snapshot_verbs import Exported, GarbageReport
 from sandkeeper.core.views import EventView, SandboxView, SnapshotView
 
-__all__ = ["Description", "Event", "RunResult", "RunResultOutcome", "Snapshot"]
+__all__ = ["Description", "Event", "Exported", "GarbageReport", "RunResult", "RunResultOutcome", "Snapshot"]
 
 Snapshot = SnapshotView
 """An immutable filesystem image of a sandbox: id, name, size_bytes, delta_bytes, base_digest, parent, ..."""

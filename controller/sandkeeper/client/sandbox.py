@@ -5,7 +5,7 @@ Owns no state of the sandbox: `describe()` asks the owner each time, the attribu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +26,7 @@ from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.state import SandboxState
 from sandkeeper.client.working import Working
 from sandkeeper.core.alarms import Alarm
-from sandkeeper.core.errors import InvalidArgument
+from sandkeeper.core.errors import FailedPrecondition, InvalidArgument
 from sandkeeper.core.ids import RequestId, RunId, SandboxId
 from sandkeeper.core.sizes import Size, parse_size
 from sandkeeper.core.spec import Keep
@@ -41,6 +41,10 @@ from sandkeeper.core.verbs import (
 
 EVENTS_WAIT_S = 20.0
 
+FORK_KEEP_S = 3600.0
+Forking = Callable[..., Awaitable["tuple[Sandbox, ...]"]]
+"""Creates sandboxes of a snapshot; the keeper's `fork`."""
+
 
 class Sandbox(Working):
     """One sandbox. Every mutating verb takes a `request_id`: a repeat with the same one gets the same answer.
@@ -51,8 +55,11 @@ class Sandbox(Working):
         alarms: Its alarms.
     """
 
-    def __init__(self, seen: Description, *, router: Router, boxes: Boxes) -> None:
+    def __init__(
+        self, seen: Description, *, router: Router, boxes: Boxes, forking: Forking | None = None
+    ) -> None:
         super().__init__(seen.id, boxes=boxes, ports=router.ports)
+        self._forking = forking
         self._seen = seen
         self._router = router
         self._boxes = boxes
@@ -141,6 +148,26 @@ class Sandbox(Working):
         )
         taken: Snapshot = await self._router.owner(self.id, "take_snapshot", params, answer=Snapshot)
         return taken
+
+    async def fork(
+        self, count: int = 1, *, keep_s: float = FORK_KEEP_S, **overrides: Any
+    ) -> tuple[Sandbox, ...]:
+        """Take a snapshot and create `count` sandboxes from it; all of them, or none and the first error.
+
+        Memory and processes stay with this one; in the copies the start command runs anew.
+
+        Args:
+            count: How many, 1 to 256.
+            keep_s: Seconds the snapshot stays once no copy stands on it any more.
+            **overrides: As for `keeper.create`.
+
+        Raises:
+            SandkeeperError: As `snapshot` and `keeper.fork`.
+        """
+        if self._forking is None:
+            raise FailedPrecondition("this handle cannot create sandboxes", code="handle_alone")
+        taken = await self.snapshot(keep_s=keep_s)
+        return await self._forking(taken, count, **overrides)
 
     async def run(
         self,

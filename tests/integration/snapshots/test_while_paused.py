@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandkeeper.core.errors import SandkeeperError
+from sandkeeper.core.ids import RunId
 from tests.support.yard import Yard
 
 pytestmark = pytest.mark.docker
@@ -27,7 +28,7 @@ async def test_a_snapshot_of_a_paused_one_leaves_it_paused_with_its_memory(yard:
     await yard.write(view["id"], "/work.txt", b"before the pause")
     async with yard.link(view["id"]) as link:
         script = "n=0; while :; do n=$((n+1)); echo $n > /n; sleep 0.05; done"
-        await link.runs.collect(["sh", "-c", f"({script}) & echo $! > /pid"], run_id="r1", user="root")
+        await link.runs.collect(["sh", "-c", f"({script}) & echo $! > /pid"], run_id=RunId("r1"), user="root")
     await yard.change("pause", view["id"])
     snapshot = await yard.snapshot(view["id"])
     assert (snapshot["freeze_ms"], snapshot["metadata_cut"]) == (0.0, "not_running")

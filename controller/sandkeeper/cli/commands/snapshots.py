@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from sandkeeper.cli import options
+from sandkeeper.cli.commands import snapshot_keeping
 from sandkeeper.cli.options import Json, SandboxRef, StateDir
 from sandkeeper.cli.progress import count_bar
 from sandkeeper.cli.speech import pairs, run_async, say, say_json, say_table, size_text, speaking
 
 app = typer.Typer(no_args_is_help=True, help="Snapshots: immutable images of a sandbox's files.")
+app.add_typer(snapshot_keeping.app)
 SnapshotRef = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its id.")]
 
 
@@ -54,10 +56,18 @@ def list_snapshots(*, state_dir: StateDir = None, json: Json = False) -> None:
             say_json([snapshot.model_dump(mode="json") for snapshot in found])
             return
         rows = [
-            (one.id, one.name or "-", one.sandbox_id, size_text(one.delta_bytes), f"{one.created_at:%F %T}")
+            (
+                one.id,
+                one.name or "-",
+                one.sandbox_id,
+                size_text(one.delta_bytes),
+                f"{one.created_at:%F %T}",
+                one.state,
+                "never" if one.expires_at is None else f"{one.expires_at:%F %T}",
+            )
             for one in found
         ]
-        say_table(("ID", "NAME", "SANDBOX", "DELTA", "CREATED (UTC)"), rows)
+        say_table(("ID", "NAME", "SANDBOX", "DELTA", "CREATED (UTC)", "STATE", "EXPIRES (UTC)"), rows)
 
 
 @app.command("delete")
