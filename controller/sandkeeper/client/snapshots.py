@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from sandkeeper.client.results import Exported, GarbageReport, Snapshot
 from sandkeeper.client.routing import Router
-from sandkeeper.core.errors import Aborted, AlreadyExists, InvalidArgument
+from sandkeeper.client.state import checked
+from sandkeeper.core.errors import Aborted, AlreadyExists
 from sandkeeper.core.ids import RequestId, SnapshotId
 from sandkeeper.core.snapshot_verbs import (
     CollectGarbage,
@@ -24,8 +23,6 @@ from sandkeeper.core.snapshot_verbs import (
     UnpinSnapshot,
 )
 from sandkeeper.core.verbs import DeleteSnapshot, Nothing, OfSnapshot, Params
-
-P = TypeVar("P", bound=Params)
 
 
 class Snapshots:
@@ -59,7 +56,7 @@ class Snapshots:
         Raises:
             FailedPrecondition: Something still starts from it.
         """
-        params = _params(
+        params = checked(
             DeleteSnapshot, snapshot_id=SnapshotId(snapshot_id), request_id=self._request(request_id)
         )
         await self._router.directory("delete_snapshot", params, answer=None)
@@ -72,7 +69,7 @@ class Snapshots:
         Raises:
             NotFound: `snapshot_not_found`.
         """
-        params = _params(
+        params = checked(
             PinSnapshot,
             snapshot_id=SnapshotId(snapshot_id),
             request_id=self._request(request_id),
@@ -87,7 +84,7 @@ class Snapshots:
         Raises:
             NotFound: `snapshot_not_found`.
         """
-        params = _params(
+        params = checked(
             UnpinSnapshot, snapshot_id=SnapshotId(snapshot_id), request_id=self._request(request_id)
         )
         kept: Snapshot = await self._router.directory("unpin_snapshot", params, answer=Snapshot)
@@ -120,7 +117,7 @@ class Snapshots:
             ResourceExhausted: `disk_full`.
         """
         target = _target(path, overwrite=overwrite)
-        params = _params(
+        params = checked(
             ExportSnapshot,
             snapshot_id=SnapshotId(snapshot_id),
             request_id=self._request(request_id),
@@ -150,7 +147,7 @@ class Snapshots:
             DataLoss: `archive_damaged`.
             InvalidArgument: `archive_refused`, or `snapshot_image_mismatch`: its base image is not here.
         """
-        params = _params(
+        params = checked(
             ImportSnapshot,
             request_id=self._request(request_id),
             path=_absolute(path),
@@ -188,19 +185,3 @@ def _target(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     if target.exists() and not overwrite:
         raise AlreadyExists(f"{target} is there already", code="path_exists", advice="overwrite it knowingly")
     return str(target)
-
-
-def _params(kind: type[P], **fields: Any) -> P:
-    """Return the parameters of a verb.
-
-    Raises:
-        InvalidArgument: `invalid_parameters`, naming the field.
-    """
-    try:
-        return kind(**fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "parameters"
-        raise InvalidArgument(
-            f"{field}: {first['msg']}", code="invalid_parameters", details={"field": field}
-        ) from error
