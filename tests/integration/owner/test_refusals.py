@@ -83,7 +83,7 @@ async def test_an_image_that_is_not_there_and_one_with_a_volume(odd_yard: Yard) 
     absent = await refused(odd_yard, NotFound, image="absent")
     assert absent.code == "image_not_present"
     assert "absent" in absent.advice
-    volume = await refused(odd_yard, InvalidArgument, image="volume")
+    volume = await refused(odd_yard, FailedPrecondition, image="volume")
     assert (volume.code, volume.details["volumes"]) == ("image_declares_volume", ["/precious"])
 
 
