@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from sandkeeper.client.port_stream import PortStream
 from sandkeeper.core.errors import FailedPrecondition, InvalidArgument, SandkeeperError
 from sandkeeper.ports import Ports
 
 PIECE_BYTES = 64 * 1024
 MOST_CONNECTIONS = 256
 
-Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+Dial = Callable[[], Awaitable[PortStream]]
+
+_RESET = struct.pack("ii", 1, 0)
 
 
 class Forward:
     """One listener; an async context manager that closes it.
 
-    A connection that cannot be passed on is closed; `last_error` says why.
+    A connection that cannot be passed on, or whose box is gone, is reset, so that nobody takes it for a clean end.
 
     Attributes:
         host: Where it listens.
         port: The local port, once open.
-        last_error: Why the last refused connection was refused.
+        last_error: Why the last connection that was reset could not be passed on.
     """
 
     def __init__(self, dial: Dial, *, port_inside: int, host: str, local_port: int, ports: Ports) -> None:
@@ -81,7 +86,7 @@ class Forward:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None or len(self._passing) >= MOST_CONNECTIONS:
-            writer.close()
+            _reset(writer)
             return
         task = self._ports.spawn(self._pass(reader, writer), name=f"forward {self._port_inside}")
         self._passing.add(task)
@@ -89,33 +94,42 @@ class Forward:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            inner_reader, inner_writer = await self._dial()
-        except SandkeeperError as error:
-            self.last_error = error
-            writer.transport.abort()
-            return
-        except BaseException:
-            writer.transport.abort()
-            raise
-        pumps: list[Any] = [_pump(reader, inner_writer), _pump(inner_reader, writer)]
-        try:
-            await asyncio.gather(*pumps)
-        except OSError:
-            # One side broke: the other is told the same way.
-            writer.transport.abort()
-            inner_writer.transport.abort()
+            async with await self._dial() as inner, asyncio.TaskGroup() as pumps:
+                pumps.create_task(_inwards(reader, inner))
+                pumps.create_task(_outwards(inner, writer))
+        except* (SandkeeperError, OSError) as failures:
+            # Either side broke, or there is no other side: this one is told so.
+            self.last_error = _told(failures)
+            _reset(writer)
         finally:
             writer.close()
-            inner_writer.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on as they come, then the end of them."""
+async def _inwards(reader: asyncio.StreamReader, inner: PortStream) -> None:
     while piece := await reader.read(PIECE_BYTES):
+        await inner.write(piece)
+    await inner.write_eof()
+
+
+async def _outwards(inner: PortStream, writer: asyncio.StreamWriter) -> None:
+    while piece := await inner.read(PIECE_BYTES):
         writer.write(piece)
         await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
+    writer.write_eof()
+
+
+def _told(failures: BaseExceptionGroup[SandkeeperError | OSError]) -> SandkeeperError | None:
+    found: BaseException = failures
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, SandkeeperError) else None
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    inner = writer.get_extra_info("socket")
+    if inner is not None:
+        inner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
 
 
 def _check_loopback(host: str) -> None:

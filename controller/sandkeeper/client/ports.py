@@ -7,48 +7,11 @@ are, `Host` included.
 
 from __future__ import annotations
 
-import asyncio
-from types import TracebackType
-from typing import Self
-
 from sandkeeper.boxd.box_ports import check_port
+from sandkeeper.client.box_link import BoxLink
 from sandkeeper.client.boxed import Boxed
 from sandkeeper.client.forward import Forward
-
-READ_BYTES = 64 * 1024
-
-
-class PortStream:
-    """A connection to a port inside; an async context manager that closes it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self, count: int = READ_BYTES) -> bytes:
-        """Return the next bytes, at most `count`; b"" at the end."""
-        return await self._reader.read(count)
-
-    async def write(self, data: bytes) -> None:
-        """Send all of `data`; waits while the other side is slow."""
-        self._writer.write(data)
-        await self._writer.drain()
-
-    async def write_eof(self) -> None:
-        """Say that nothing more is sent; reading goes on."""
-        self._writer.write_eof()
-
-    async def close(self) -> None:
-        """End the connection. Repeating is safe."""
-        self._writer.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+from sandkeeper.client.port_stream import PortStream
 
 
 class SandboxPorts(Boxed):
@@ -70,8 +33,12 @@ class SandboxPorts(Boxed):
             InvalidArgument: `port_invalid`.
             Unavailable: `port_closed`: nobody listens there.
         """
-        reader, writer = await self._with_box(lambda link: link.ports.dial(port, timeout_s=timeout_s))
-        return PortStream(reader, writer)
+
+        async def dialled(link: BoxLink) -> PortStream:
+            reader, writer = await link.ports.dial(port, timeout_s=timeout_s)
+            return PortStream(reader, writer, link=link)
+
+        return await self._with_box(dialled)
 
     async def forward(self, port: int, *, host: str = "127.0.0.1", local_port: int = 0) -> Forward:
         """Listen on this machine's loopback and pass every connection on to `port` inside, until closed.
@@ -87,7 +54,7 @@ class SandboxPorts(Boxed):
         """
         check_port(port)
         forward = Forward(
-            lambda: self._with_box(lambda link: link.ports.dial(port)),
+            lambda: self.dial(port),
             port_inside=port,
             host=host,
             local_port=local_port,

@@ -22,6 +22,7 @@ from sandkeeper.client import (
     forward,
     keeper,
     output,
+    port_stream,
     ports,
     process,
     processes,
@@ -197,7 +198,7 @@ Process: Any = _twin_class(process.Process)
 Output: Any = _twin_class(output.Output)
 Session: Any = _twin_class(session.Session)
 SandboxPorts: Any = _twin_class(ports.SandboxPorts)
-PortStream: Any = _twin_class(ports.PortStream)
+PortStream: Any = _twin_class(port_stream.PortStream)
 Forward: Any = _twin_class(forward.Forward)
 _KeeperVerbs: Any = _twin_class(keeper.Keeper)
 
@@ -212,7 +213,7 @@ _TWINS: dict[type[Any], Any] = {
     output.Output: Output,
     session.Session: Session,
     ports.SandboxPorts: SandboxPorts,
-    ports.PortStream: PortStream,
+    port_stream.PortStream: PortStream,
     forward.Forward: Forward,
 }
 

@@ -16,6 +16,7 @@ from sandkeeper.client import (
     forward,
     keeper,
     output,
+    port_stream,
     ports,
     process,
     processes,
@@ -39,7 +40,7 @@ PAIRS = [
     (output.Output, sync.Output),
     (session.Session, sync.Session),
     (ports.SandboxPorts, sync.SandboxPorts),
-    (ports.PortStream, sync.PortStream),
+    (port_stream.PortStream, sync.PortStream),
     (forward.Forward, sync.Forward),
 ]
 
