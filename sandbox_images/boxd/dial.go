@@ -136,7 +136,7 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// bare takes the counting shell from a connection, so that the kernel can move bytes between the two by itself.
+// bare takes the counting shell from a connection.
 func bare(conn net.Conn) net.Conn {
 	if limited, ok := conn.(*limitedConn); ok {
 		return limited.Conn
@@ -166,13 +166,57 @@ func joinStreams(client, service net.Conn) {
 
 // passOn ends the other direction too when it fails: half a stream must not look like a whole one.
 func passOn(to, from net.Conn) {
-	_, err := io.Copy(to, from)
+	err := copyStream(to, from)
 	if half, ok := to.(halfCloser); err == nil && ok {
 		err = half.CloseWrite()
 	}
 	if err != nil {
 		abort(to)
 		abort(from)
+	}
+}
+
+// copyStream holds a buffer only while bytes are there: an idle stream costs none. The kernel's own way of moving bytes
+// would cost two pipes for each stream, of which a user has few on the whole machine.
+func copyStream(to io.Writer, from net.Conn) error {
+	system, ok := from.(syscall.Conn)
+	if !ok {
+		_, err := io.Copy(to, from)
+		return err
+	}
+	raw, err := system.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		var n int
+		var failure error
+		var buffer *[pumpBuffer]byte
+		err := raw.Read(func(fd uintptr) bool {
+			buffer = pumpBuffers.Get().(*[pumpBuffer]byte)
+			for {
+				if n, failure = syscall.Read(int(fd), buffer[:]); failure != syscall.EINTR {
+					break
+				}
+			}
+			if failure == syscall.EAGAIN {
+				pumpBuffers.Put(buffer)
+				buffer = nil
+			}
+			return failure != syscall.EAGAIN
+		})
+		if err == nil {
+			err = failure
+		}
+		if err == nil && n > 0 {
+			_, err = to.Write(buffer[:n])
+		}
+		if buffer != nil {
+			pumpBuffers.Put(buffer)
+		}
+		if err != nil || n == 0 {
+			return err
+		}
 	}
 }
 

@@ -21,8 +21,9 @@ const (
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
 
 type pump struct {
-	file       *os.File // the reading end, non-blocking
-	isTerminal bool     // its bytes come a moment after they were written
+	file       *os.File      // the reading end, non-blocking
+	isTerminal bool          // its bytes come a moment after they were written
+	gone       chan struct{} // of a terminal: closed when the process has ended
 	into       *output
 	changed    func() // new bytes are there
 	drained    func() // all that the process wrote is there; called once
@@ -54,6 +55,7 @@ func (p *pump) run() {
 	for {
 		var n int
 		var readErr error
+		isLast := p.isTerminal && p.hasExited(0) // before the look
 		err := conn.Read(func(fd uintptr) bool {
 			n, readErr = p.take(int(fd), pumpBuffer)
 			return readErr != syscall.EAGAIN
@@ -75,6 +77,9 @@ func (p *pump) run() {
 			if p.file.SetReadDeadline(time.Time{}) != nil {
 				return
 			}
+		case p.isTerminal && readErr == syscall.EIO && !isLast:
+			// Nobody has it open, but closing our end would kill the process, which may still open it again.
+			p.hasExited(terminalLag)
 		case err != nil || readErr != nil || n == 0:
 			return
 		}
@@ -87,10 +92,31 @@ func (p *pump) exited() {
 	end := time.Unix(1, 0)
 	if p.isTerminal {
 		end = time.Now().Add(terminalLag)
+		close(p.gone)
 	}
 	if err := p.file.SetReadDeadline(end); errors.Is(err, os.ErrNoDeadline) {
 		report("an output pipe takes no deadline: %v", err)
 	} // any other error means that the pump has ended by itself
+}
+
+// hasExited waits at most so long for the end of a terminal's process.
+func (p *pump) hasExited(wait time.Duration) bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+	}
+	if wait == 0 {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-p.gone:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // take moves at most limit bytes that are readable now.

@@ -49,7 +49,7 @@ func openTerminal(r *run, size windowSize, who account) (files []uintptr, closeA
 	}
 	r.pty, r.terminal, r.undrained = r.newOutput(), made, 1
 	r.pumps = []*pump{{
-		file: made.file, into: r.pty, isTerminal: true, changed: r.outputCame, drained: r.streamDrained,
+		file: made.file, into: r.pty, isTerminal: true, gone: make(chan struct{}), changed: r.outputCame, drained: r.streamDrained,
 	}}
 	fd := uintptr(theirs)
 	return []uintptr{fd, fd, fd}, func(failed bool) {

@@ -76,6 +76,14 @@ func TestABackgroundProcessKeepsItsTerminalAndNotTheRun(t *testing.T) {
 	b.runs.known(id).killTree()
 }
 
+func TestAProcessMayCloseItsTerminal(t *testing.T) {
+	_, said := onTerminal(t, "exec 3</dev/tty; exec <&- >&- 2>&- 3<&-; sleep 0.2; echo again >/dev/tty; exit 5", fields{})
+	end := <-said
+	if string(end.pty) != "again\r\n" || end.end["exitCode"] != 5.0 {
+		t.Errorf("%q %v", end.pty, end.end)
+	}
+}
+
 func TestRefusedTerminals(t *testing.T) {
 	b, _ := sharedBox()
 	tooWide := stream(t, "Start", fields{"process": fields{"cmd": "true"}, "pty": fields{"size": fields{"cols": 70000}}})

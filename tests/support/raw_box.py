@@ -211,6 +211,19 @@ class Box:
             elif "end" in event:
                 outcome.end = event["end"]
 
+    def usage(self) -> tuple[int, int, int]:
+        """Return descriptors, threads and resident KiB of process 1, as the host sees them."""
+        inspected = subprocess.run(
+            ["docker", "inspect", "-f", "{{.State.Pid}}", self.birth_id],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        folder = Path("/proc", inspected.stdout.strip())
+        lines = [line.split() for line in (folder / "status").read_text().splitlines()]
+        values = {line[0]: int(line[1]) for line in lines if line[0] in ("Threads:", "VmRSS:")}
+        return len(list((folder / "fd").iterdir())), values["Threads:"], values["VmRSS:"]
+
     def living(self, name: str) -> list[str]:
         """Host's view of the box's processes with that command, so that the box cannot hide them."""
         listed = subprocess.run(
