@@ -28,6 +28,8 @@ CALLS = {
     "update": r"POST /[^ ]*/containers/[^ /]+/update",
     "remove": r"DELETE /[^ ]*/containers/",
     "commit": r"POST /[^ ]*/commit",
+    "import": r"POST /[^ ]*/images/create",
+    "load": r"POST /[^ ]*/images/load",
     "tag": r"POST /[^ ]*/images/[^ ]+/tag",
     "untag": r"DELETE /[^ ]*/images/",
     "inspect": r"GET /[^ ]*/containers/[^ /]+/json",
@@ -180,6 +182,7 @@ def _pump(caller: socket.socket, engine: socket.socket) -> None:
     with suppress(OSError):
         while data := caller.recv(65536):
             engine.sendall(data)
+        engine.shutdown(socket.SHUT_WR)  # a caller that died in the middle of its stream
 
 
 def _read_request(caller: socket.socket) -> bytes | None:

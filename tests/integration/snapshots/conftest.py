@@ -20,6 +20,7 @@ def strict_yard_of_module(engine_url: str) -> Iterator[Yard]:
     made = Yard(
         engine_url=engine_url,
         image="slim",
+        reap_after_s=0.0,
         policy={"flatten_at_depth": FLATTEN_AT_DEPTH, "snapshot_secrets": "scrub"},
     )
     yield made
