@@ -104,8 +104,8 @@ class Box:
         caps = [f"--cap-add={name}" for name in START_CAPS]
         subprocess.run(
             ["docker", "run", "-d", "--name", self.birth_id, "--hostname", self.birth_id, "--network", "none",
-             "--user", "0:0", "--cap-drop", "ALL", *caps, "--pids-limit", str(pids),
-             "-m", "512m", "--memory-swap", "512m",
+             "--sysctl", "net.ipv6.conf.lo.disable_ipv6=0", "--user", "0:0", "--cap-drop", "ALL", *caps,
+             "--pids-limit", str(pids), "-m", "512m", "--memory-swap", "512m",
              "-v", f"{self.folder}/bin:/.sandkeeper:ro", "-v", f"{self.folder}/r:/run/sandkeeper:ro",
              "--entrypoint", "/.sandkeeper/boxd", image],
             check=True, stdout=subprocess.DEVNULL,
