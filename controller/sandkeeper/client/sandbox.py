@@ -11,6 +11,8 @@ from typing import Any
 
 from sandkeeper.client.alarms import SandboxAlarms
 from sandkeeper.client.boxes import Boxes
+from sandkeeper.client.diff import Diff
+from sandkeeper.client.diffing import Tree, difference
 from sandkeeper.client.files import SandboxFiles
 from sandkeeper.client.results import Description, Event, RunResult, Snapshot
 from sandkeeper.client.routing import Router
@@ -221,6 +223,29 @@ class Sandbox(Working):
             send_bytes=None if on_output is not None else max_output_bytes,
         )
         return await self._runner.run(self.id, order, on_output=on_output)
+
+    async def diff(self, since: Snapshot | str | None = None) -> Diff:
+        """Return what changed since a snapshot: `changes`, and `patch()` of the texts among them.
+
+        Args:
+            since: The snapshot or its id; None = its last one.
+
+        Raises:
+            FailedPrecondition: `no_snapshot`: there is none to compare with.
+            NotFound: There is no such snapshot.
+        """
+        snapshot_id = since.id if isinstance(since, Snapshot) else since
+        if snapshot_id is None:
+            snapshot_id = (await self.describe()).boot_snapshot
+        if snapshot_id is None or self._forking is None:
+            raise FailedPrecondition("there is no snapshot to compare with", code="no_snapshot")
+        ports = self._router.ports
+        return await difference(
+            Tree(self.id, boxes=self._boxes, ports=ports),
+            snapshot_id,
+            forking=self._forking,
+            tree_of=lambda fork: Tree(fork.id, boxes=self._boxes, ports=ports),
+        )
 
     async def alarm(
         self,

@@ -204,3 +204,31 @@ async def test_changes_are_seen_while_they_happen_and_a_flood_is_told(sandbox: S
         async with asyncio.timeout(30):
             while (await anext(events)).change != "overflow":
                 pass
+
+
+async def test_what_changed_since_a_snapshot_is_a_list_and_a_patch(own_sandbox: Sandbox) -> None:
+    home = (
+        await own_sandbox.run("mkdir w; cd w; seq 5 >text; seq 5 >gone; ln -s text link; pwd")
+    ).stdout.strip()
+    with pytest.raises(SandkeeperError) as none:
+        await own_sandbox.diff()
+    assert none.value.code == "no_snapshot"
+    snapshot = await own_sandbox.snapshot()
+    await own_sandbox.run(
+        "cd w; sed -i s/3/three/ text; rm gone; printf new >made; chmod 700 made; touch link; mkdir empty;"
+        " printf 'a\\0b' >binary"
+    )
+    found = await own_sandbox.diff(since=snapshot)
+    changes = {change.path: change.kind for change in found.changes if change.path.startswith(home)}
+    assert changes == {
+        f"{home}/binary": "added",
+        f"{home}/empty": "added",
+        f"{home}/gone": "removed",
+        f"{home}/made": "added",
+        f"{home}/text": "modified",
+    }
+    patch = found.patch()
+    assert f"--- a{home}/text\n+++ b{home}/text\n@@ -1,5 +1,5 @@\n 1\n 2\n-3\n+three\n" in patch
+    assert f"Binary files /dev/null and b{home}/binary differ\n" in patch
+    assert f"diff --git a{home}/made b{home}/made\nnew file mode 100755\n" in patch
+    assert (await own_sandbox.diff()).changes == found.changes
