@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxTimedFileBytes = 8 << 20  // a larger file keeps whole seconds
-	maxCopyUpBytes    = 64 << 20 // so much is copied for times, then the rest keeps whole seconds
+	maxTimedFileBytes = 1 << 20  // a larger file keeps whole seconds
+	maxCopyUpBytes    = 16 << 20 // so much is copied for times, then the rest keeps whole seconds
 )
 
 // restoring is one restore: what has been copied, and where the first name of each hard-linked file is.

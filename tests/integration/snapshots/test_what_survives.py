@@ -36,6 +36,7 @@ mkdir empty
 rm -f /etc/motd; echo changed > /etc/issue
 touch -d '2021-02-03 04:05:06.123456789' plain group attributes zero
 touch -h -d '2019-01-01 00:00:00.5' sub/link
+touch -d '2019-01-01 00:00:07' sparse
 touch -d '2001-01-01 01:01:01.000000001' empty sub/deep sub
 """
 
