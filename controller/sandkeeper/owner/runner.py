@@ -30,6 +30,7 @@ STOP_GRACE_S = 5.0
 TAIL_BYTES = 4096
 RETRY_S = 0.5
 MAX_RETRY_S = 10.0
+ASKED = 2
 SETTLE_TRIES = 20
 SETTLE_S = 0.05
 
@@ -61,15 +62,24 @@ class EngineRunner:
                 assert_never(command)
 
     async def observe(self, record: SandboxRecord) -> RuntimeObservation | None:
-        """Look at the claimed container, and ask its box who it is when it should be answering."""
+        """Look at the claimed container, and ask its box who it is when it should be answering.
+
+        A box counts as not answering only if it was running before and after it was asked, twice: a freeze that a
+        dead owner had asked for may land in between, and is to be undone, not mourned.
+        """
         birth_id = _birth(record)
+        for _ in range(ASKED):
+            seen = await self.engine.inspect(birth_id)
+            if seen is None or seen.state is not RuntimeState.RUNNING or seen.pid is None:
+                return seen
+            if record.pending is not None or not record.running_since_at:
+                return seen
+            if await self._readopt(record, seen.pid):
+                return seen.model_copy(update={"is_answering": True})
         seen = await self.engine.inspect(birth_id)
-        if seen is None or seen.state is not RuntimeState.RUNNING or seen.pid is None:
+        if seen is None or seen.state is not RuntimeState.RUNNING:
             return seen
-        if record.pending is not None or not record.running_since_at:
-            return seen
-        is_answering = await self._readopt(record, seen.pid)
-        return seen.model_copy(update={"is_answering": is_answering})
+        return seen.model_copy(update={"is_answering": False})
 
     async def correct(self, record: SandboxRecord, correction: Correction) -> None:
         """Freeze, thaw or stop the container, as the record says it should be."""

@@ -363,3 +363,21 @@ async def test_a_watch_outlives_an_engine_that_fails(ports: Ports, error: Sandke
     assert not watching.done()
     house.world.kill_container(BIRTH)
     assert (await watching).reason == "killed"
+
+
+@in_virtual_time
+async def test_a_box_that_is_frozen_while_it_is_asked_is_seen_frozen_not_dead(ports: Ports) -> None:
+    """A freeze that a dead owner asked for lands between the look and the question."""
+    house = await launched(await open_house(ports))
+    inspect = house.engine.inspect
+
+    async def late_freeze(birth_id: BirthId) -> Any:
+        seen = await inspect(birth_id)
+        if state(house) is RuntimeState.RUNNING:
+            house.world.freeze(birth_id)
+        return seen
+
+    house.engine.inspect = late_freeze  # type: ignore[method-assign]
+    seen = await house.runner.observe(live())
+    assert seen is not None
+    assert (seen.state, seen.is_answering) == (RuntimeState.FROZEN, None)
