@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,13 @@ from sandkeeper.client.routing import Router
 from sandkeeper.client.run_order import MAX_OUTPUT_BYTES, RunOrder, checked_timeout_s
 from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.runs import Runner
-from sandkeeper.core.ids import RunId
-from sandkeeper.ports import real_ports
+from sandkeeper.core.ids import RunId, SandboxId
+from sandkeeper.ports import Ports, real_ports
 
 if TYPE_CHECKING:
     from sandkeeper.client.run_result import RunResult
+
+TIMEOUT_S = 300.0
 
 
 def main(words: Sequence[str]) -> None:
@@ -33,6 +35,17 @@ def main(words: Sequence[str]) -> None:
     given = _parser().parse_args(words)
     state_dir = given.state_dir or os.environ.get(STATE_DIR_VARIABLE) or None
     with speaking(is_json=given.json, failed=NOT_KNOWN):
+        timeout_s: float = TIMEOUT_S if given.timeout is None else given.timeout
+        if given.stdin or given.terminal or given.detach:
+            from sandkeeper.cli.live_exec import live
+
+            is_endless = given.timeout is None and (given.terminal or given.detach)
+            live(
+                given,
+                state_dir=Path(state_dir) if state_dir else None,
+                timeout_s=None if is_endless else timeout_s,
+            )
+            return
         result = run_async(
             run_in(
                 given.sandbox,
@@ -42,8 +55,7 @@ def main(words: Sequence[str]) -> None:
                 cwd=given.cwd,
                 env=pairs(given.env, option="--env"),
                 user=given.user,
-                stdin=sys.stdin.buffer.read() if given.stdin else None,
-                timeout_s=given.timeout,
+                timeout_s=timeout_s,
                 on_output=None if given.json else pass_on,
             )
         )
@@ -65,11 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--timeout",
         type=float,
-        default=300.0,
         metavar="SECONDS",
-        help="the process tree is killed after (300)",
+        help="the process tree is killed after (300; with -t or -d never)",
     )
-    add("-i", "--stdin", action="store_true", help="give this command's standard input to it")
+    add("-i", "--stdin", action="store_true", help="pass this command's standard input on to it")
+    add("-t", "--terminal", action="store_true", help="run it on a terminal, with the keys typed here")
+    add("-d", "--detach", action="store_true", help="leave it going and print its id for `attach` and `kill`")
     add("--request-id", metavar="ID", help="the same id attaches to the same run")
     add("--state-dir", metavar="FOLDER", help=f"the installation's folder ({STATE_DIR_VARIABLE})")
     add("--json", action="store_true", help="print the result as JSON; errors are JSON on stderr")
@@ -88,7 +101,6 @@ async def run_in(
     cwd: str | None,
     env: Mapping[str, str],
     user: str | None,
-    stdin: bytes | None,
     timeout_s: float,
     on_output: OnOutput | None,
 ) -> RunResult:
@@ -97,22 +109,31 @@ async def run_in(
     Raises:
         SandkeeperError: As `Sandbox.run`, and NotFound when there is no such sandbox.
     """
-    ports = real_ports()
-    router = Router(Installation((state_dir or default_state_dir()).absolute()), ports=ports)
-    boxes = Boxes(router)
-    try:
+    async with reached(sandbox, state_dir=state_dir) as (sandbox_id, boxes, ports):
         order = RunOrder(
             argv=argv,
             run_id=RunId(run_id or f"r{ports.new_token()}"),
             cwd=cwd,
             env=env,
             user=user,
-            stdin=stdin,
             timeout_s=checked_timeout_s(timeout_s),
             send_bytes=None if on_output is not None else MAX_OUTPUT_BYTES,
         )
-        sandbox_id = await router.locate_any(sandbox)
         return await Runner(boxes, ports=ports).run(sandbox_id, order, on_output=on_output)
+
+
+@asynccontextmanager
+async def reached(sandbox: str, *, state_dir: Path | None) -> AsyncIterator[tuple[SandboxId, Boxes, Ports]]:
+    """Find a sandbox by its id or name, and give all connections up afterwards.
+
+    Raises:
+        NotFound: There is none.
+    """
+    ports = real_ports()
+    router = Router(Installation((state_dir or default_state_dir()).absolute()), ports=ports)
+    boxes = Boxes(router)
+    try:
+        yield await router.locate_any(sandbox), boxes, ports
     finally:
         await boxes.close()
         await router.close()

@@ -10,7 +10,19 @@ from collections.abc import Callable
 
 import typer
 
-from sandkeeper.cli.commands import copy, demo, events, images, machine, run, sandboxes, snapshots, up
+from sandkeeper.cli.commands import (
+    copy,
+    demo,
+    events,
+    images,
+    inside,
+    machine,
+    processes,
+    run,
+    sandboxes,
+    snapshots,
+    up,
+)
 
 PASS_ON = {"allow_interspersed_args": False}
 """What follows the command's first word is the command's, options too."""
@@ -47,6 +59,12 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     snapshots.fork,
     copy.cp,
     events.events,
+    processes.processes,
+    processes.attach,
+    processes.kill,
+    inside.diff,
+    inside.watch,
+    inside.forward,
 )
 for command in COMMANDS:
     app.command()(command)

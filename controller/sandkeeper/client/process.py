@@ -28,6 +28,7 @@ class Process(Boxed):
     Attributes:
         id: Its id; `processes.attach` takes it.
         generation: The runtime it runs in; it ends with it.
+        has_terminal: Whether it runs on a terminal.
         stdout: Its standard output (`Output`); on a terminal it is empty.
         stderr: Its standard error (`Output`); on a terminal it is empty.
         pty: Its terminal's output (`Output`); empty without a terminal.
@@ -47,7 +48,7 @@ class Process(Boxed):
         super().__init__(sandbox_id, boxes=boxes, ports=ports)
         self.id = run_id
         self.generation = generation
-        self._has_terminal = has_terminal
+        self.has_terminal = has_terminal
         self.stdout = self.output("stdout", offset=offset)
         self.stderr = self.output("stderr", offset=offset)
         self.pty = self.output("pty", offset=offset)
@@ -100,7 +101,7 @@ class Process(Boxed):
             await self._with_box(
                 lambda link, piece=piece: (  # type: ignore[misc]  # a lambda's default has no annotation
                     link.runs.send_keys(self.id, data=piece)
-                    if self._has_terminal
+                    if self.has_terminal
                     else link.runs.send_stdin(self.id, data=piece)
                 ),
                 is_repeatable=False,

@@ -224,7 +224,7 @@ def _attribute(name: str) -> property:
 
 _ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     Sandbox: ("files", "state", "alarms", "processes", "ports"),
-    Process: ("id", "generation", "stdout", "stderr", "pty"),
+    Process: ("id", "generation", "has_terminal", "stdout", "stderr", "pty"),
     Output: ("stream", "offset"),
     Forward: ("host", "port", "last_error"),
 }
