@@ -13,7 +13,7 @@ from typing import Any
 
 from sandkeeper.boxd import Hello, Quiesced, RunEnded, RunEvent, RunListing, RunOutput, RunStarted, errors
 from sandkeeper.boxd.answers import Vitals
-from sandkeeper.boxd.events import Outcome, RunLimits, TerminalSize
+from sandkeeper.boxd.events import Outcome, RunLimits, RunLost, Stream, TerminalSize
 from sandkeeper.boxd.runs import Runs
 from sandkeeper.core.errors import Admitted, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import BirthId, RunId
@@ -85,6 +85,8 @@ class FakeBoxd:
         self.workdir: str | None = None
         self.runs: dict[RunId, FakeRun] = {}
         self.admitted: list[RunId] = []
+        self.piece_bytes = 32 * 1024
+        self.kept_from = 0  # output before this place is kept no more
         self.vitals = Vitals(state="running")
         self._drained_at_s: float | None = None
 
@@ -237,6 +239,7 @@ class FakeLink:
         user: str | None = None,
         workdir: str | None = None,
         env: Mapping[str, str] | None = None,
+        disk_limit_bytes: int | None = None,
     ) -> Hello:
         box = self._box
         await box.reach(step="go", wait_s=10.0)
@@ -337,17 +340,51 @@ class FakeRuns(Runs):
             raise refused("already_exists", "run_id_conflict", step=step)
         await box.answer(step=step)
         yield RunStarted(run.pid, run_id, run.generation, is_known)
+        offsets: dict[Stream, int] = {"stdout": stdout_offset, "stderr": stderr_offset}
+        async for event in self._replay(run, offsets=offsets, max_output_bytes=max_output_bytes, step=step):
+            yield event
+
+    async def attach(
+        self,
+        run_id: RunId,
+        *,
+        offsets: Mapping[Stream, int] | None = None,
+        max_output_bytes: int | None = None,
+    ) -> AsyncGenerator[RunEvent, None]:
+        step = f"attach to run {run_id}"
+        run = await self._find(run_id, step=step)
+        self._box.check_fence(step=step, epoch=self._link.epoch, generation=self._link.generation)
+        yield RunStarted(run.pid, run_id, run.generation, True)
+        async for event in self._replay(
+            run, offsets=offsets or {}, max_output_bytes=max_output_bytes, step=step
+        ):
+            yield event
+
+    async def _replay(
+        self, run: FakeRun, *, offsets: Mapping[Stream, int], max_output_bytes: int | None, step: str
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Wait for the end, then yield all output from the offsets on, in pieces, and the end."""
+        box = self._box
         while run.ended is None and not box.is_dead:
             await run.changed.wait()
         await box.ports.sleep(LATENCY_S)
         if box.is_dead or run.ended is None:
             raise errors.connection_lost("ended by the peer", step=step, admitted="yes")
-        stop = None if max_output_bytes is None else stdout_offset + max_output_bytes
-        if stdout := run.result.stdout[stdout_offset:stop]:
-            yield RunOutput("stdout", stdout_offset, stdout)
-        stop = None if max_output_bytes is None else stderr_offset + max_output_bytes
-        if stderr := run.result.stderr[stderr_offset:stop]:
-            yield RunOutput("stderr", stderr_offset, stderr)
+        outputs: tuple[tuple[Stream, bytes], ...] = (
+            ("stdout", run.result.stdout),
+            ("stderr", run.result.stderr),
+        )
+        for stream, output in outputs:
+            place = min(offsets.get(stream, 0), len(output))
+            stop = len(output) if max_output_bytes is None else min(len(output), place + max_output_bytes)
+            kept_from = min(box.kept_from, len(output))
+            if place < kept_from:
+                yield RunLost(stream, place, kept_from - place)
+                place = kept_from
+            while place < stop:
+                piece = output[place : min(stop, place + box.piece_bytes)]
+                yield RunOutput(stream, place, piece)
+                place += len(piece)
         yield run.ended
 
     async def signal(self, run_id: RunId, *, signum: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 from sandkeeper.boxd.events import RunEvent
@@ -24,11 +24,19 @@ class CuttingRuns:
         self._cuts = cuts
         self._silences_s = silences_s
 
-    async def start(self, *args: Any, **options: Any) -> AsyncGenerator[RunEvent, None]:
+    def start(self, *args: Any, **options: Any) -> AsyncGenerator[RunEvent, None]:
+        return self._cut(lambda: self._real.start(*args, **options))
+
+    def attach(self, *args: Any, **options: Any) -> AsyncGenerator[RunEvent, None]:
+        return self._cut(lambda: self._real.attach(*args, **options))
+
+    async def _cut(
+        self, opening: Callable[[], AsyncGenerator[RunEvent, None]]
+    ) -> AsyncGenerator[RunEvent, None]:
         if self._silences_s:
             try:
                 async with asyncio.timeout(self._silences_s.pop(0)):
-                    async for event in self._real.start(*args, **options):
+                    async for event in opening():
                         yield event
             except TimeoutError as error:
                 raise Aborted("cut", code="connection_lost", admitted="yes") from error
@@ -37,7 +45,7 @@ class CuttingRuns:
         count = 0
         if failure is not None and after == 0:
             raise failure
-        async for event in self._real.start(*args, **options):
+        async for event in opening():
             yield event
             count += 1
             if failure is not None and count == after:

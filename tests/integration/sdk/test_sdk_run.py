@@ -7,10 +7,11 @@ import asyncio
 import hashlib
 import random
 import resource
+from typing import Any
 
 import pytest
 
-from sandkeeper import Sandbox, SandkeeperError
+from sandkeeper import Keeper, Sandbox, SandkeeperError
 from tests.support.cutting import Cutter
 from tests.support.yard import Yard
 
@@ -194,3 +195,20 @@ async def test_x21_nobody_waits_for_input_that_nobody_gave(sandbox: Sandbox) -> 
     assert (await sandbox.run(["cat"], timeout_s=20)).exit_code == 0
     process = await sandbox.spawn(["cat"], timeout_s=20)
     assert (await process.wait()).exit_code == 0
+
+
+async def test_a_sandbox_without_a_shell_is_unhealthy_and_not_a_missing_program(
+    keeper: Keeper, own_sandbox: Sandbox
+) -> None:
+    gone = await own_sandbox.run(["python3", "-c", "import os; os.remove('/bin/sh')"], user="root")
+    assert gone.exit_code == 0
+    with pytest.raises(SandkeeperError) as failed:
+        await own_sandbox.run("true")
+    error: Any = failed.value
+    assert (error.code, error.details["refusal"], error.admitted) == (
+        "sandbox_unhealthy",
+        "exec_not_found",
+        "no",
+    )
+    with pytest.raises(SandkeeperError):
+        await own_sandbox.run(["no-such-program"])
