@@ -31,6 +31,7 @@ type box struct {
 	runs     *runTable
 	watches  *watchHub
 	disk     *diskWatch
+	activity *activity
 
 	restoring sync.Once
 
@@ -66,6 +67,7 @@ func newBox(config boxConfig) (*box, error) {
 		blocking:  newBlocking(),
 		users:     newAccounts("/etc/passwd", "/etc/group"),
 		oom:       newOOMCounter(),
+		activity:  newActivity(time.Now),
 		quiet:     make(chan struct{}),
 	}
 	b.runs = newRunTable(b.workEnded)
@@ -220,6 +222,7 @@ type hello struct {
 	Runs        int    `json:"runs"`
 	CapBounding string `json:"capBounding"`
 	BootMs      int64  `json:"bootMs"`
+	IdleMs      int64  `json:"idleMs"`
 
 	Metadata *restoredMetadata `json:"metadata,omitempty"`
 }
@@ -227,7 +230,7 @@ type hello struct {
 func (b *box) hello() hello {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	going, _ := b.runs.going()
+	going, isBusy := b.runs.going()
 	state := "running"
 	switch {
 	case b.generation == 0:
@@ -240,6 +243,7 @@ func (b *box) hello() hello {
 	return hello{
 		Protocol: protocol, Build: build, BirthID: b.birthID, Generation: b.generation, Epoch: b.epoch,
 		State: state, Runs: len(going), CapBounding: b.capBounding, BootMs: b.bootMs,
+		IdleMs:   b.activity.idle(isBusy).Milliseconds(),
 		Metadata: b.restored,
 	}
 }

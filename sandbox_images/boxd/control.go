@@ -52,6 +52,7 @@ func (b *box) serveGo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.restoreOnce()
+	b.activity.touch()
 	s := settings{user: request.User, workdir: request.Workdir, env: request.Env}
 	if f := b.begin(request.Generation, request.Epoch, s); f != nil {
 		writeFault(w, f)
@@ -158,6 +159,7 @@ func (b *box) serveResume(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	b.resume()
+	b.activity.touch()
 	b.serveHello(w, r)
 }
 

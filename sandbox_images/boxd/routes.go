@@ -14,6 +14,7 @@ type route struct {
 
 	refusesDrained bool // refused while draining, but not counted
 	grows          bool // refused while the box holds more than its disk limit
+	owners         bool // a verb of the owner: no activity of the sandbox
 }
 
 const (
@@ -29,8 +30,8 @@ func (b *box) routes() http.Handler {
 		"GET /health":                   {serve: serveHealth, always: true},
 		"GET " + ownPrefix + "hello":    {serve: b.serveHello, always: true},
 		"POST " + ownPrefix + "go":      {serve: b.serveGo, always: true},
-		"POST " + ownPrefix + "quiesce": {serve: b.serveQuiesce},
-		"POST " + ownPrefix + "resume":  {serve: b.serveResume},
+		"POST " + ownPrefix + "quiesce": {serve: b.serveQuiesce, owners: true},
+		"POST " + ownPrefix + "resume":  {serve: b.serveResume, owners: true},
 		"GET " + ownPrefix + "archive":  {serve: b.serveArchiveDown},
 		"PUT " + ownPrefix + "archive":  {serve: b.serveArchiveUp, newWork: true, grows: true},
 		"GET /files":                    {serve: b.serveFileRead},
@@ -40,9 +41,9 @@ func (b *box) routes() http.Handler {
 		"POST " + ownPrefix + "dial":           {serve: b.serveDial, refusesDrained: true},
 		"GET " + ownPrefix + "ports/wait":      {serve: b.servePortWait},
 		"GET " + ownPrefix + "health":          {serve: b.serveHealthReport, always: true},
-		"POST " + ownPrefix + "limits/recheck": {serve: b.serveRecheck},
+		"POST " + ownPrefix + "limits/recheck": {serve: b.serveRecheck, owners: true},
 		"GET " + ownPrefix + "manifest":        {serve: b.serveManifest},
-		"POST " + ownPrefix + "metadata/save":  {serve: b.serveMetadataSave},
+		"POST " + ownPrefix + "metadata/save":  {serve: b.serveMetadataSave, owners: true},
 		"POST " + filesPrefix + "append":       {serve: b.serveAppend, newWork: true, grows: true},
 		"POST " + filesPrefix + "copy":         {serve: b.serveCopy, newWork: true, grows: true},
 		"POST " + filesPrefix + "chmod":        {serve: b.serveChmod, newWork: true},
@@ -112,6 +113,9 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			end()
 		}
+	}
+	if !found.always && !found.owners {
+		defer rt.box.activity.begin()()
 	}
 	found.serve(w, r)
 }

@@ -48,6 +48,7 @@ class Policy(BaseModel):
         memory_overcommit: Sum of memory limits allowed, as a multiple of the machine's memory.
         max_sandboxes: Sandboxes that exist at once.
         max_lifetime_s: Longest lifetime; None allows endless ones.
+        disk_limit_bytes: What a sandbox may write to its root filesystem; None means no limit.
         max_snapshot_bytes: Largest writable layer a snapshot may hold, apparent size.
         snapshot_keep_s: How long a snapshot is kept unless it is restored or the caller says otherwise.
         snapshot_secrets: What a snapshot does about files that seem to hold credentials.
@@ -67,6 +68,7 @@ class Policy(BaseModel):
     memory_overcommit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 4.0
     max_sandboxes: Annotated[int, Field(ge=0)] = 1000
     max_lifetime_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    disk_limit_bytes: Annotated[int, Field(ge=1024**2)] | None = 10 * 1024**3
     max_snapshot_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
     snapshot_keep_s: float = 30 * 86_400.0
     snapshot_secrets: SecretsMode = "quick"
@@ -181,6 +183,7 @@ def admit(
         on_idle=request.on_idle,
         lifetime_s=request.lifetime_s,
         labels=request.labels,
+        disk_limit_bytes=policy.disk_limit_bytes,
         has_sudo=image.name not in policy.images_without_sudo,
         detached=request.detached,
         client_id=None if request.detached else request.client_id,

@@ -125,6 +125,8 @@ class SandboxSpec(BaseModel):
         on_idle: What happens to an idle sandbox.
         lifetime_s: Seconds from creation to forced destruction; None means no end.
         labels: Caller's own marks, for listing.
+        disk_limit_bytes: What may be written to the root filesystem before the sandbox's processes are stopped;
+            watched by boxd, so a brake and no quota. None means no limit.
         has_sudo: Whether programs inside may gain root through set-uid files.
         detached: False when the sandbox ends with the client that made it.
         client_id: That client: when it is not heard for its time, the sandbox is destroyed. None: nobody watches.
@@ -147,6 +149,7 @@ class SandboxSpec(BaseModel):
     on_idle: OnIdle = OnIdle.SNAPSHOT
     lifetime_s: float | None = None
     labels: dict[Name, Annotated[str, Field(max_length=256)]] = Field(default_factory=dict)
+    disk_limit_bytes: int | None = None
     has_sudo: bool = True
     detached: bool = True
     client_id: ClientId | None = None

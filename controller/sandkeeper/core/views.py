@@ -34,6 +34,7 @@ class SandboxView(_View):
         evidence: What is known of the last runtime that was lost or failed.
         health: `healthy`, or the code of `ailment`.
         ailment: What is wrong with a runtime that still answers.
+        disk_limit_bytes: What may be written to the root filesystem, watched by boxd; None means no limit.
         is_resting: It was stopped or paused for idleness: the next use wakes it.
     """
 
@@ -60,6 +61,7 @@ class SandboxView(_View):
     ailment: Ailment | None
     is_resting: bool
     idle_timeout_s: float | None
+    disk_limit_bytes: int | None
     created_at: datetime
     updated_at: datetime
 
@@ -148,6 +150,7 @@ def sandbox_view(record: SandboxRecord) -> SandboxView:
         ailment=record.ailment,
         is_resting=record.is_resting,
         idle_timeout_s=record.spec.idle_timeout_s,
+        disk_limit_bytes=record.spec.disk_limit_bytes,
         created_at=record.created_at,
         updated_at=record.updated_at,
     )

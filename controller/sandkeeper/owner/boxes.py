@@ -158,7 +158,11 @@ class RealBoxes:
         """See `Boxes.go`."""
         link = self._link(record)
         await link.go(
-            birth_id=_birth(record), user=record.spec.user, workdir=record.spec.workdir, env=record.spec.env
+            birth_id=_birth(record),
+            user=record.spec.user,
+            workdir=record.spec.workdir,
+            env=record.spec.env,
+            disk_limit_bytes=record.spec.disk_limit_bytes,
         )
 
     async def bring_up(self, record: SandboxRecord) -> None:
