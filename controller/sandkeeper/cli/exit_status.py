@@ -18,6 +18,14 @@ TIMED_OUT = 124
 NOT_KNOWN = 125
 SIGNALED = 128
 
+_TIMEOUTS = {
+    "": "timeout: killed after {after_s:.1f} s",
+    "deadline": "timeout: killed after {after_s:.1f} s",
+    "quiet": "timeout: killed after {after_s:.1f} s, at the limit of time without output",
+    "cpu": "timeout: killed after {after_s:.1f} s, at the limit of CPU time",
+}
+"""What is said of a timeout, by its reason; of any other, the result's own message."""
+
 
 def pass_on(stream: str, data: bytes) -> None:
     """Write a piece of output where it belongs, at once."""
@@ -31,7 +39,11 @@ def conclude(result: RunResult, *, is_json: bool) -> None:
     if is_json:
         say_json(result.to_json())
     elif result.outcome == "timeout":
-        note(f"timeout: killed after {result.duration_ms / 1000:.1f} s")
+        note(
+            _TIMEOUTS.get(result.reason, "timeout: {message}").format(
+                after_s=result.duration_ms / 1000, message=result.message
+            )
+        )
     elif result.outcome in ("interrupted", "unknown"):
         note(f"{result.outcome}: no exit code is known (admitted: {result.admitted}): {result.message}")
     elif result.oom_killed:

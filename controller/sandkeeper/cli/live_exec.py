@@ -44,6 +44,8 @@ async def _live(
             stdin_open=given.stdin and not given.terminal,
             terminal=terminal_size() if given.terminal else None,
             timeout_s=timeout_s,
+            quiet_timeout_s=given.quiet_timeout,
+            cpu_limit_s=given.cpu_limit,
             request_id=given.request_id,
         )
         if given.detach:

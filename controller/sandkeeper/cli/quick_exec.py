@@ -13,12 +13,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandkeeper.boxd.events import RunLimits
 from sandkeeper.cli.exit_status import NOT_KNOWN, conclude, pass_on
 from sandkeeper.cli.speech import pairs, run_async, speaking
 from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.installation import STATE_DIR_VARIABLE, Installation, default_state_dir
 from sandkeeper.client.routing import Router
-from sandkeeper.client.run_order import MAX_OUTPUT_BYTES, RunOrder, checked_timeout_s
+from sandkeeper.client.run_order import MAX_OUTPUT_BYTES, RunOrder, checked_timeout_s, limits_of
 from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.runs import Runner
 from sandkeeper.core.ids import RunId, SandboxId
@@ -56,6 +57,7 @@ def main(words: Sequence[str]) -> None:
                 env=pairs(given.env, option="--env"),
                 user=given.user,
                 timeout_s=timeout_s,
+                limits=limits_of(quiet_timeout_s=given.quiet_timeout, cpu_limit_s=given.cpu_limit),
                 on_output=None if given.json else pass_on,
             )
         )
@@ -80,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="the process tree is killed after (300; with -t or -d never)",
     )
+    add("--quiet-timeout", type=float, metavar="SECONDS", help="killed after so long without any output")
+    add("--cpu-limit", type=float, metavar="SECONDS", help="killed when the tree has used so much CPU time")
     add("-i", "--stdin", action="store_true", help="pass this command's standard input on to it")
     add("-t", "--terminal", action="store_true", help="run it on a terminal, with the keys typed here")
     add("-d", "--detach", action="store_true", help="leave it going and print its id for `attach` and `kill`")
@@ -102,6 +106,7 @@ async def run_in(
     env: Mapping[str, str],
     user: str | None,
     timeout_s: float,
+    limits: RunLimits | None,
     on_output: OnOutput | None,
 ) -> RunResult:
     """Run `argv` in the sandbox with this id or name; as `Sandbox.run`.
@@ -117,6 +122,7 @@ async def run_in(
             env=env,
             user=user,
             timeout_s=checked_timeout_s(timeout_s),
+            limits=limits,
             send_bytes=None if on_output is not None else MAX_OUTPUT_BYTES,
         )
         return await Runner(boxes, ports=ports).run(sandbox_id, order, on_output=on_output)

@@ -112,6 +112,12 @@ async def test_what_was_left_going_is_listed_attached_and_killed(sandbox: Sandbo
     assert (status, json.loads(out)["signal"]) == (128 + 9, 9)
 
 
+async def test_a_limit_says_which_it_was(sandbox: Sandbox, sk: Sk) -> None:
+    for words in (("exec", "--quiet-timeout", "0.5"), ("exec", "-i", "--quiet-timeout", "0.5")):
+        status, _, err = await said(sk(*words, sandbox.id, "sleep", "60"))
+        assert (status, b"without output" in err) == (124, True), err
+
+
 async def test_an_interrupt_kills_what_is_talked_with(sandbox: Sandbox, sk: Sk) -> None:
     child = sk(
         "exec",

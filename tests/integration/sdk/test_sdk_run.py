@@ -212,3 +212,18 @@ async def test_a_sandbox_without_a_shell_is_unhealthy_and_not_a_missing_program(
     )
     with pytest.raises(SandkeeperError):
         await own_sandbox.run(["no-such-program"])
+
+
+async def test_a_full_process_table_is_told_as_such(keeper: Keeper, yard: Yard) -> None:
+    sandbox = await keeper.create(image=yard.image, size={"vcpu": 1, "memory_mib": 256, "pids": 160})
+    bomb = await sandbox.spawn("while :; do sleep 60 & done 2>/dev/null; wait")
+    codes: set[str] = set()
+    async with asyncio.timeout(30):
+        while not codes:
+            try:
+                await sandbox.run(["true"])
+            except SandkeeperError as error:
+                codes.add(error.code)
+    assert codes == {"pids_exhausted"}
+    assert await bomb.kill() == ()
+    assert (await sandbox.run(["true"])).exit_code == 0
