@@ -85,6 +85,8 @@ class FakeBoxd:
         self.workdir: str | None = None
         self.runs: dict[RunId, FakeRun] = {}
         self.admitted: list[RunId] = []
+        self.stdin = bytearray()
+        self.stdin_room: int | None = None
         self.piece_bytes = 32 * 1024
         self.kept_from = 0  # output before this place is kept no more
         self.vitals = Vitals(state="running")
@@ -407,7 +409,17 @@ class FakeRuns(Runs):
         return tuple(RunListing(run.pid, run.run_id, run.argv, None, None) for run in runs)
 
     async def send_stdin(self, run_id: RunId, *, data: bytes) -> None:
-        raise NotImplementedError("fake programs read nothing")
+        """Programs read nothing; the input is kept, at most `stdin_room` bytes of each call."""
+        step = f"stdin of run {run_id}"
+        await self._find(run_id, step=step)
+        box = self._box
+        taken = data if box.stdin_room is None else data[: box.stdin_room]
+        box.stdin += taken
+        if len(taken) < len(data):
+            ours = {"code": "stdin_full", "writtenBytes": len(taken)}
+            raise errors.refusal(
+                {"code": "deadline_exceeded", "message": "full", "sandkeeper": ours}, step=step
+            )
 
     async def close_stdin(self, run_id: RunId) -> None:
         raise NotImplementedError("fake programs read nothing")

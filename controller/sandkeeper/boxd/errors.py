@@ -117,6 +117,8 @@ def refusal(
     details: dict[str, Any] = {}
     if _is_number(extra.get("epoch")):
         details["epoch"] = extra["epoch"]
+    if _is_number(extra.get("writtenBytes")):
+        details["written_bytes"] = extra["writtenBytes"]
     code = named or ("disk_full" if status == 507 else word or kind.default_code)
     return kind(
         f"{step}: {_shown(document.get('message'))}",

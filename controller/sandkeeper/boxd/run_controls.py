@@ -17,6 +17,8 @@ from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import RunId
 
 KILL_WAIT_S = 15.0
+INPUT_WAIT_S = 75.0
+"""boxd waits up to 60 s for a process that does not read."""
 
 
 class RunControls:
@@ -71,7 +73,13 @@ class RunControls:
             raise errors.invalid_answer(str(error), step=step, admitted="yes") from error
 
     async def send_stdin(self, run_id: RunId, *, data: bytes) -> None:
-        """Write `data` to the stdin of a run started with `stdin_open`. Not safe to repeat."""
+        """Write `data` to the stdin of a run started with `stdin_open`. Not safe to repeat.
+
+        Raises:
+            Aborted: `stdin_full`: the process does not read; it has `written_bytes` (details) of `data`.
+            FailedPrecondition: `stdin_closed`.
+            NotFound: No such run, or it has ended.
+        """
         await self._send(run_id, kind="stdin", data=data)
 
     async def send_keys(self, run_id: RunId, *, data: bytes) -> None:
@@ -103,4 +111,5 @@ class RunControls:
             "/process.Process/SendInput",
             {"process": selector(run_id), "input": {kind: b64encode(data).decode()}},
             step=f"{kind} of run {run_id}",
+            wait_s=INPUT_WAIT_S,
         )

@@ -43,7 +43,7 @@ async def converse(
 ) -> RunResult:
     """Pass everything on in both directions until the process ends; return its result."""
     typing = None
-    with _lent_terminal(process, ports=ports, is_wanted=has_terminal):
+    with _lent_terminal(process, ports=ports, is_wanted=has_terminal and has_stdin):
         if has_stdin:
             typing = ports.spawn(_type(process, has_terminal=has_terminal), name="stdin")
         try:

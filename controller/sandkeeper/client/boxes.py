@@ -119,6 +119,11 @@ class Boxes:
         """Have `close`, which may be repeated, called when the boxes are closed."""
         self._held.append(close)
 
+    def release(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Take back a `hold`. Repeating is safe."""
+        if close in self._held:
+            self._held.remove(close)
+
     async def close(self) -> None:
         """Close all links, and what was made over them. Repeating is safe."""
         held, self._held = self._held, []

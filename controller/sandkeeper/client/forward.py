@@ -37,13 +37,23 @@ class Forward:
         last_error: Why the last connection that was reset could not be passed on.
     """
 
-    def __init__(self, dial: Dial, *, port_inside: int, host: str, local_port: int, ports: Ports) -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        port_inside: int,
+        host: str,
+        local_port: int,
+        ports: Ports,
+        release: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
         self.host = host
         self.port = local_port
         self.last_error: SandkeeperError | None = None
         self._dial = dial
         self._port_inside = port_inside
         self._ports = ports
+        self._release = release
         self._server: asyncio.Server | None = None
         self._passing: set[asyncio.Task[None]] = set()
 
@@ -71,6 +81,7 @@ class Forward:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+        self._release(self.close)
         passing = list(self._passing)
         for task in passing:
             task.cancel()

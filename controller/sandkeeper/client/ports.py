@@ -59,6 +59,7 @@ class SandboxPorts(Boxed):
             host=host,
             local_port=local_port,
             ports=self._ports,
+            release=self._boxes.release,
         )
         await forward.open()
         self._boxes.hold(forward.close)

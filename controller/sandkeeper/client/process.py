@@ -10,6 +10,7 @@ import signal as signals
 
 from sandkeeper.boxd.events import Stream, TerminalSize
 from sandkeeper.boxd.run_documents import STDIN_LIMIT_BYTES
+from sandkeeper.client.box_link import BoxLink
 from sandkeeper.client.boxed import Boxed
 from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.output import Output, attached
@@ -17,7 +18,7 @@ from sandkeeper.client.run_order import MAX_OUTPUT_BYTES
 from sandkeeper.client.run_result import RunResult
 from sandkeeper.client.run_sight import STREAMS, Kept
 from sandkeeper.client.runs import Runner
-from sandkeeper.core.errors import InvalidArgument
+from sandkeeper.core.errors import InvalidArgument, SandkeeperError
 from sandkeeper.core.ids import RunId, SandboxId
 from sandkeeper.ports import Ports
 
@@ -89,24 +90,32 @@ class Process(Boxed):
         return await runner.finish(following, self.id, kept=Kept(limit_bytes=max_output_bytes))
 
     async def write(self, data: bytes | str) -> None:
-        """Write to its standard input, or to its terminal as if typed. Not repeated by us once begun.
+        """Write to its standard input, or to its terminal as if typed; waits while it does not read.
+
+        Not repeated by us once begun.
 
         Raises:
             FailedPrecondition: `stdin_closed`.
             NotFound: It has ended.
         """
         content = data.encode() if isinstance(data, str) else bytes(data)
-        for start in range(0, len(content), STDIN_LIMIT_BYTES):
-            piece = content[start : start + STDIN_LIMIT_BYTES]
-            await self._with_box(
-                lambda link, piece=piece: (  # type: ignore[misc]  # a lambda's default has no annotation
-                    link.runs.send_keys(self.id, data=piece)
-                    if self.has_terminal
-                    else link.runs.send_stdin(self.id, data=piece)
-                ),
-                is_repeatable=False,
-                generation=self.generation,
-            )
+        while content:
+            try:
+                await self._write(content[:STDIN_LIMIT_BYTES])
+            except SandkeeperError as error:
+                written = error.details.get("written_bytes")
+                if error.code != "stdin_full" or not isinstance(written, int):
+                    raise
+                content = content[written:]
+            else:
+                content = content[STDIN_LIMIT_BYTES:]
+
+    async def _write(self, piece: bytes) -> None:
+        async def send(link: BoxLink) -> None:
+            sending = link.runs.send_keys if self.has_terminal else link.runs.send_stdin
+            await sending(self.id, data=piece)
+
+        await self._with_box(send, is_repeatable=False, generation=self.generation)
 
     async def close_stdin(self) -> None:
         """End its standard input. May be repeated; on a terminal write a Ctrl-D (byte 4) instead."""

@@ -15,7 +15,7 @@ from sandkeeper.client.run_order import RunOrder, checked_timeout_s
 from sandkeeper.client.run_result import RunResult
 from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.runs import Runner
-from sandkeeper.core.errors import FailedPrecondition
+from sandkeeper.core.errors import FailedPrecondition, SandkeeperError
 from sandkeeper.core.ids import RunId, SandboxId
 from sandkeeper.ports import Ports
 
@@ -108,7 +108,12 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except SandkeeperError as left:
+            if error is None:
+                raise
+            error.add_note(f"the session's state was not removed: {left}")
 
     async def _run(
         self,

@@ -144,6 +144,23 @@ def test_a_new_owner_changes_nothing_and_a_lost_runtime_is_no_end() -> None:
     played(script)
 
 
+@given(
+    pieces=st.lists(st.binary(max_size=30), max_size=5),
+    room=st.integers(1, 40),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_is_not_read_at_once_is_written_once(pieces: list[bytes], room: int) -> None:
+    async def script(stage: Stage) -> None:
+        process = await stage.begin(Result(duration_s=50.0))
+        stage.leases.box.stdin_room = room
+        for piece in pieces:
+            await process.write(piece)
+        assert bytes(stage.leases.box.stdin) == b"".join(pieces)
+        await process.kill()
+
+    played(script)
+
+
 def test_what_is_known_no_more_is_not_found() -> None:
     async def script(stage: Stage) -> None:
         process = await stage.begin(Result())
