@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sandkeeper.boxd import errors
 from sandkeeper.boxd.answers import Answer, checked
 from sandkeeper.boxd.file_targets import file_target
 from sandkeeper.boxd.line_stream import json_lines
@@ -154,6 +155,7 @@ class FileSearch:
                     yield checked(GrepEnd, line, step=step)
                     return
                 yield checked(GrepMatch, line, step=step)
+        raise errors.invalid_answer("a search without its end", step=step, admitted="yes")
 
     async def manifest(
         self, path: str, *, has_hashes: bool = False, user: str | None = None
