@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from sandkeeper.client.routing import Router
-from sandkeeper.client.state import checked
 from sandkeeper.core.alarms import ALARM_PAYLOAD, Alarm
 from sandkeeper.core.documents import document_text
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.core.keeping_verbs import CancelAlarm, ListAlarms, SetAlarm
+from sandkeeper.core.verbs import checked
 
 
 class SandboxAlarms:

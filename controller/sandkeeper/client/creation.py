@@ -21,6 +21,7 @@ from sandkeeper.core.ids import RequestId, SandboxId, SnapshotId
 from sandkeeper.core.named import GotOrCreated
 from sandkeeper.core.sizes import parse_size
 from sandkeeper.core.spec import OnLost
+from sandkeeper.core.verbs import invalid_parameters
 from sandkeeper.ports import Ports
 
 END_TIMEOUT_S = 60.0
@@ -53,11 +54,7 @@ def create_request(
             **plain,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "parameters"
-        raise InvalidArgument(
-            f"create: {field}: {first['msg']}", code="invalid_parameters", details={"field": field}
-        ) from error
+        raise invalid_parameters(error, verb="create") from error
     except ValueError as error:
         raise InvalidArgument(f"create: {error}", code="invalid_parameters") from error
 

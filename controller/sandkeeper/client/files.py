@@ -12,7 +12,8 @@ from pathlib import Path
 from sandkeeper.boxd.answers import ArchiveLoaded, FileEntry
 from sandkeeper.client.box_link import BoxLink
 from sandkeeper.client.file_changes import FileChanges
-from sandkeeper.client.transfer import Arriving, OnBytes, packed, unpack
+from sandkeeper.client.transfer import Arriving, OnBytes, OnLeftOut, packed, unpack
+from sandkeeper.core.errors import InvalidArgument
 
 READ_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -47,6 +48,10 @@ class SandboxFiles(FileChanges):
 
     async def write(self, path: str, data: bytes | str, *, user: str | None = None) -> str:
         """Write a file anew, parents included, all of it or nothing; return its absolute path. May be repeated."""
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            raise InvalidArgument(
+                f"content is bytes or text, not {type(data).__name__}", code="content_invalid"
+            )
         content = data.encode() if isinstance(data, str) else bytes(data)
         return await self._with_box(lambda link: link.files.write(path, data=content, user=user))
 
@@ -103,12 +108,18 @@ class SandboxFiles(FileChanges):
         return await self._with_box(send)
 
     async def download(
-        self, path: str, local: Path | str, *, user: str | None = None, on_bytes: OnBytes | None = None
+        self,
+        path: str,
+        local: Path | str,
+        *,
+        user: str | None = None,
+        on_bytes: OnBytes | None = None,
+        on_left_out: OnLeftOut | None = None,
     ) -> int:
         """Copy a file or a folder's content of the box to `local`; return the bytes of content that came.
 
-        What comes was chosen by the box: members that would land outside `local`, devices and absolute links
-        are refused, and nothing outside is written.
+        What comes was chosen by the box: members that would land outside `local` and devices are refused, and
+        nothing outside is written. Symbolic links that lead outside are left out, each named to `on_left_out`.
 
         Raises:
             Aborted: `archive_hostile`, `connection_lost`.
@@ -122,7 +133,7 @@ class SandboxFiles(FileChanges):
         async def fetch(link: BoxLink) -> int:
             stream = link.files.download_archive(path, user=user)
             async with aclosing(stream):
-                return await unpack(stream, folder=target, on_bytes=on_bytes)
+                return await unpack(stream, folder=target, on_bytes=on_bytes, on_left_out=on_left_out)
 
         return await self._with_box(fetch)
 

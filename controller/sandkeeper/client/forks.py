@@ -29,8 +29,13 @@ async def fork_all(
     on_made: Callable[[Sandbox], None] | None = None,
 ) -> tuple[Sandbox, ...]:
     """Create `count` sandboxes from `snapshot`; on the first failure, or a cancel, destroy those made."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_FORKS:
-        raise InvalidArgument(f"count is 1 to {MOST_FORKS}, not {count!r:.40}", code="count_invalid")
+    check_count(count)
+    if not snapshot:
+        raise InvalidArgument(
+            f"a fork is made from a snapshot, not from {snapshot!r}",
+            code="snapshot_invalid",
+            advice="take one first; nothing falls back to the bare image",
+        )
     if count > 1 and overrides.get("name") is not None:
         raise InvalidArgument("a name names one sandbox; give labels to many", code="name_for_many")
     places = asyncio.Semaphore(AT_ONCE)
@@ -54,6 +59,16 @@ async def fork_all(
         await _destroy(made)
         raise
     return tuple(task.result() for task in tasks)
+
+
+def check_count(count: int) -> None:
+    """Refuse a number of forks that cannot be.
+
+    Raises:
+        InvalidArgument: `count_invalid`.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_FORKS:
+        raise InvalidArgument(f"count is 1 to {MOST_FORKS}, not {count!r:.40}", code="count_invalid")
 
 
 async def _destroy(made: list[Sandbox]) -> None:

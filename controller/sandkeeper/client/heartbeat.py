@@ -11,11 +11,11 @@ import threading
 from pathlib import Path
 
 from sandkeeper.client.installation import Installation
-from sandkeeper.client.state import checked
 from sandkeeper.control.caller import ControlCaller
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import SandkeeperError
 from sandkeeper.core.verbs import Heartbeat as Beat
+from sandkeeper.core.verbs import checked
 from sandkeeper.ports import sleep_for
 
 BEATS_PER_TTL = 3

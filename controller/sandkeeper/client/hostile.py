@@ -16,12 +16,17 @@ class HostileMemberError(Exception):
     """A member would have left the folder, or is no file, folder or link."""
 
 
+class OutwardLinkError(HostileMemberError):
+    """A symbolic link that leads outside the folder: harmless to leave out, not to make."""
+
+
 def admit_member(member: tarfile.TarInfo, *, folder: Path) -> tarfile.TarInfo:
     """Return the member as it may be unpacked into `folder`: ours, without set-id and write-for-others bits.
 
     Raises:
-        HostileMemberError: It is absolute, leaves the folder (also through a link unpacked before), links to what
-            is outside, or is a device or pipe.
+        OutwardLinkError: It is a symbolic link to what is outside: to be left out.
+        HostileMemberError: It is absolute, leaves the folder (also through a link unpacked before), is a
+            hard link to what is outside, or is a device or pipe.
     """
     root = os.path.realpath(folder)
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
@@ -43,11 +48,13 @@ def admit_member(member: tarfile.TarInfo, *, folder: Path) -> tarfile.TarInfo:
 
 
 def _check_link(member: tarfile.TarInfo, *, root: str, holder: str) -> None:
-    if os.path.isabs(member.linkname):
-        raise HostileMemberError(f"{member.name!r} links to the absolute {member.linkname!r}")
     start = holder if member.issym() else root
-    if not _is_within(root, os.path.realpath(os.path.join(start, member.linkname))):
-        raise HostileMemberError(f"{member.name!r} links to {member.linkname!r}, outside the folder")
+    is_outward = os.path.isabs(member.linkname) or not _is_within(
+        root, os.path.realpath(os.path.join(start, member.linkname))
+    )
+    if is_outward:
+        kind = OutwardLinkError if member.issym() else HostileMemberError
+        raise kind(f"{member.name!r} links to {member.linkname!r}, outside the folder")
 
 
 def _is_within(root: str, place: str) -> bool:

@@ -14,6 +14,7 @@ from sandkeeper.client.boxes import Boxes
 from sandkeeper.client.diff import Diff
 from sandkeeper.client.diffing import Tree, difference
 from sandkeeper.client.files import SandboxFiles
+from sandkeeper.client.forks import check_count
 from sandkeeper.client.results import Description, Event, RunResult, Snapshot
 from sandkeeper.client.routing import Router
 from sandkeeper.client.run_order import (
@@ -39,6 +40,7 @@ from sandkeeper.core.verbs import (
     ResizeSandbox,
     StopSandbox,
     TakeSnapshot,
+    checked,
 )
 
 EVENTS_WAIT_S = 20.0
@@ -145,8 +147,13 @@ class Sandbox(Working):
             PermissionDenied: `snapshot_too_large`.
             ResourceExhausted: `disk_full`.
         """
-        params = TakeSnapshot(
-            sandbox_id=self.id, request_id=self._request(request_id), name=name, keep_s=keep_s
+        params = checked(
+            TakeSnapshot,
+            verb="snapshot",
+            sandbox_id=self.id,
+            request_id=self._request(request_id),
+            name=name,
+            keep_s=keep_s,
         )
         taken: Snapshot = await self._router.owner(self.id, "take_snapshot", params, answer=Snapshot)
         return taken
@@ -168,6 +175,7 @@ class Sandbox(Working):
         """
         if self._forking is None:
             raise FailedPrecondition("this handle cannot create sandboxes", code="handle_alone")
+        check_count(count)
         taken = await self.snapshot(keep_s=keep_s)
         return await self._forking(taken, count, **overrides)
 

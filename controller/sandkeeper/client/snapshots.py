@@ -12,7 +12,6 @@ from typing import Any
 
 from sandkeeper.client.results import Exported, GarbageReport, Snapshot
 from sandkeeper.client.routing import Router
-from sandkeeper.client.state import checked
 from sandkeeper.core.errors import Aborted, AlreadyExists
 from sandkeeper.core.ids import RequestId, SnapshotId
 from sandkeeper.core.snapshot_verbs import (
@@ -22,7 +21,7 @@ from sandkeeper.core.snapshot_verbs import (
     PinSnapshot,
     UnpinSnapshot,
 )
-from sandkeeper.core.verbs import DeleteSnapshot, Nothing, OfSnapshot, Params
+from sandkeeper.core.verbs import DeleteSnapshot, Nothing, OfSnapshot, Params, checked
 
 
 class Snapshots:

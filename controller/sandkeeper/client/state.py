@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from sandkeeper.client.routing import Router
 from sandkeeper.core.documents import document_text
-from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.core.keeping_verbs import DeleteState, GetState, ListState, PutState
 from sandkeeper.core.state import STATE_VALUE, StateEntry, StateItem
-from sandkeeper.core.verbs import Params
+from sandkeeper.core.verbs import Params, checked
 
 P = TypeVar("P", bound=Params)
 
@@ -91,19 +88,3 @@ class SandboxState:
             self._id, "state_list", params, answer=list[StateItem]
         )
         return items
-
-
-def checked(model: type[P], **fields: Any) -> P:
-    """Return the parameters of a verb.
-
-    Raises:
-        InvalidArgument: `invalid_parameters`, naming the field; nothing was sent.
-    """
-    try:
-        return model(**fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "parameters"
-        raise InvalidArgument(
-            f"{field}: {first['msg']}", code="invalid_parameters", details={"field": field}
-        ) from error

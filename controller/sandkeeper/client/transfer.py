@@ -16,12 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 
-from sandkeeper.client.hostile import HostileMemberError, admit_member
+from sandkeeper.client.hostile import HostileMemberError, OutwardLinkError, admit_member
 from sandkeeper.core.errors import Aborted, InvalidArgument, NotFound, ResourceExhausted
 
 CHUNK_BYTES = 256 * 1024
 
 OnBytes = Callable[[int], None]
+OnLeftOut = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,16 @@ def _portable(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return member
 
 
-async def unpack(chunks: AsyncIterable[bytes], *, folder: Path, on_bytes: OnBytes | None = None) -> int:
+async def unpack(
+    chunks: AsyncIterable[bytes],
+    *,
+    folder: Path,
+    on_bytes: OnBytes | None = None,
+    on_left_out: OnLeftOut | None = None,
+) -> int:
     """Unpack a box's tar stream into `folder`, which is made; return the bytes of content.
+
+    Symbolic links that lead outside are left out, and named to `on_left_out`.
 
     Raises:
         Aborted: `archive_hostile`: a member would have left the folder, or it is no archive.
@@ -126,7 +135,10 @@ async def unpack(chunks: AsyncIterable[bytes], *, folder: Path, on_bytes: OnByte
                 if on_bytes is not None:
                     on_bytes(came)
     finally:
-        size_bytes, failure = await asyncio.shield(unpacking)
+        size_bytes, left_out, failure = await asyncio.shield(unpacking)
+    if on_left_out is not None:
+        for name in left_out:
+            on_left_out(name)
     if failure is not None:
         raise failure
     return size_bytes
@@ -143,30 +155,49 @@ def _written(pipe: BinaryIO | object, data: bytes) -> bool:
     return True
 
 
-def _unpack(read_fd: int, folder: Path) -> tuple[int, Exception | None]:
-    size_bytes = 0
+def _unpack(read_fd: int, folder: Path) -> tuple[int, list[str], Exception | None]:
+    size_bytes, left_out = 0, []
     try:
         with os.fdopen(read_fd, "rb", buffering=CHUNK_BYTES) as pipe:
             folder.mkdir(parents=True, exist_ok=True)
             with tarfile.open(fileobj=pipe, mode="r|", bufsize=CHUNK_BYTES) as tar:
                 while (member := tar.next()) is not None:
-                    _extract(tar, admit_member(member, folder=folder), folder)
+                    _refuse_below(left_out, member.name)
+                    try:
+                        _extract(tar, admit_member(member, folder=folder), folder)
+                    except OutwardLinkError:
+                        left_out.append(member.name)
                     size_bytes += member.size if member.isreg() else 0
                     _forget(tar)
             while pipe.read(CHUNK_BYTES):
                 pass
     except (tarfile.TarError, HostileMemberError) as error:
-        return size_bytes, Aborted(
-            f"the archive that came is refused: {type(error).__name__}: {error}",
-            code="archive_hostile",
-            advice="look at the folder in the sandbox: a member is absolute, leaves the folder or is a device",
-            admitted="yes",
+        return (
+            size_bytes,
+            left_out,
+            Aborted(
+                f"the archive that came is refused: {type(error).__name__}: {error}",
+                code="archive_hostile",
+                advice="look at the folder in the sandbox: a member is absolute, leaves the folder or is a device",
+                admitted="yes",
+            ),
         )
     except OSError as error:
         kind = ResourceExhausted if error.errno == 28 else InvalidArgument
         code = "disk_full" if error.errno == 28 else "local_unwritable"
-        return size_bytes, kind(f"writing below {folder} failed: {error.strerror or error}", code=code)
-    return size_bytes, None
+        return (
+            size_bytes,
+            left_out,
+            kind(f"writing below {folder} failed: {error.strerror or error}", code=code),
+        )
+    return size_bytes, left_out, None
+
+
+def _refuse_below(left_out: list[str], name: str) -> None:
+    """Refuse a member that lies below a link that was left out: it was meant for what is outside."""
+    for link in left_out:
+        if name.startswith(f"{link}/"):
+            raise HostileMemberError(f"{name!r} lies below the link {link!r}, which leads outside")
 
 
 def _forget(tar: tarfile.TarFile) -> None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from sandkeeper.boxd.paths import SocketAddress
 from sandkeeper.core.errors import Internal, InvalidArgument, NotFound, SandkeeperError
+from sandkeeper.core.verbs import invalid_parameters
 
 log = structlog.get_logger(__name__)
 
@@ -51,21 +52,6 @@ class VerbTable:
         except ValidationError as error:
             raise invalid_parameters(error, verb=verb) from error
         return to_json(await run(params))
-
-
-def invalid_parameters(error: ValidationError, *, verb: str) -> InvalidArgument:
-    """Turn a validation error into ours: the first field and its problem, without the value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "parameters"
-    is_unknown = first["type"] == "extra_forbidden"
-    return InvalidArgument(
-        f"{verb}: {field}: {first['msg']}",
-        code="invalid_parameters",
-        advice="if the client is newer than the running `up`, end that and start it again"
-        if is_unknown
-        else "",
-        details={"field": field},
-    )
 
 
 def to_json(answer: Any) -> Any:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandkeeper.core.errors import InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
 from sandkeeper.core.findings import SecretsMode
-from sandkeeper.core.ids import ClientName, Name, RequestId, SnapshotId
+from sandkeeper.core.ids import ClientName, Name, RequestId, SnapshotId, is_sandbox_id
 from sandkeeper.core.record import SnapshotRecord
 from sandkeeper.core.sizes import NAMED_SIZES, Size
 from sandkeeper.core.spec import (
@@ -165,6 +165,7 @@ def admit(
     _check_env(request.env)
     _check_lifetime(request.lifetime_s, policy)
     _check_start(request)
+    _check_name(request.name)
     image, boot = _choose_image(
         request, policy=policy, catalogue=catalogue, snapshot=snapshot, snapshot_image=snapshot_image
     )
@@ -287,6 +288,16 @@ def _check_lifetime(lifetime_s: float | None, policy: Policy) -> None:
     limit = policy.max_lifetime_s
     if limit is not None and (lifetime_s is None or lifetime_s > limit):
         raise _denied("lifetime_not_allowed", f"policy bounds lifetimes to {limit} s", rule="max_lifetime_s")
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and is_sandbox_id(name):
+        raise InvalidArgument(
+            f"{name} has the form of a sandbox's id, so it cannot be a name",
+            code="name_is_id",
+            advice="choose another name",
+            details={"field": "name"},
+        )
 
 
 def _check_start(request: CreateRequest) -> None:

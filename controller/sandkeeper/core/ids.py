@@ -42,6 +42,7 @@ Name = Annotated[str, _Matching(r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$")]
 ClientName = Annotated[ClientId, _Matching(r"^[A-Za-z0-9_.-]{1,64}$")]
 """The id a client gives itself: 1-64 of letters, digits and `_ . -`."""
 
+_SANDBOX_ID = re.compile(r"sb[0-9a-f]{16}")
 _RUN_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 
@@ -83,6 +84,11 @@ def flat_name(pending: CommandId) -> str:
 def snapshot_image_tag(installation_id: InstallationId, snapshot_id: SnapshotId) -> str:
     """Return the image reference that keeps a committed snapshot alive at the engine."""
     return f"sandkeeper-{installation_id}:{snapshot_id}"
+
+
+def is_sandbox_id(text: str) -> bool:
+    """Return whether `text` has the form of a sandbox id."""
+    return _SANDBOX_ID.fullmatch(text) is not None
 
 
 def is_run_id(text: str) -> bool:

@@ -6,6 +6,7 @@ Owns the meaning of vCPU and MiB. Never decides who may have which size (see `ad
 from __future__ import annotations
 
 import math
+import sys
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -116,7 +117,7 @@ def _number(fields: dict[str, Any], *, field: str, smallest: float, largest: flo
     value = fields.get(field)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _bad(field, f"must be a number, not {value!r:.40}")
-    if not math.isfinite(value) or not smallest <= value <= largest:
+    if abs(value) > sys.maxsize or not math.isfinite(value) or not smallest <= value <= largest:
         raise _bad(field, f"must be between {smallest} and {largest}, not {value!r:.40}")
     return float(value)
 

@@ -8,16 +8,20 @@ id with other parameters is `request_id_conflict`.
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sandkeeper.core.errors import InvalidArgument
 from sandkeeper.core.ids import ClientName, Name, OwnerId, RequestId, SandboxId, SnapshotId, TenantId
 from sandkeeper.core.record import Phase
 from sandkeeper.core.sizes import Size
 from sandkeeper.core.spec import CLIENT_TTL_S, ClientTtl, Keep, SandboxSpec
 
 MAX_WAIT_S = 300.0
+
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Params(BaseModel):
@@ -34,6 +38,34 @@ def fingerprint_of(params: BaseModel) -> str:
     """Return the hash of a parameter document without its request id; equal parameters, equal hash."""
     text = params.model_dump_json(exclude={"request_id"})
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def invalid_parameters(error: ValidationError, *, verb: str) -> InvalidArgument:
+    """Turn a validation error into ours: the first field and its problem, without the value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "parameters"
+    is_unknown = first["type"] == "extra_forbidden"
+    where = f"{verb}: {field}" if verb else field
+    return InvalidArgument(
+        f"{where}: {first['msg']}",
+        code="invalid_parameters",
+        advice="if the client is newer than the running `up`, end that and start it again"
+        if is_unknown
+        else "",
+        details={"field": field},
+    )
+
+
+def checked(kind: type[M], *, verb: str = "", **fields: Any) -> M:
+    """Return the parameters of a verb.
+
+    Raises:
+        InvalidArgument: `invalid_parameters`, naming the field; nothing was sent.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise invalid_parameters(error, verb=verb) from error
 
 
 class Nothing(Params):

@@ -75,6 +75,7 @@ def test_a_snapshot_brings_its_own_image() -> None:
 @pytest.mark.parametrize(
     ("wishes", "kind", "code"),
     [
+        ({"name": "sb0123456789abcdef"}, InvalidArgument, "name_is_id"),
         ({"image": "ubuntu"}, PermissionDenied, "image_not_allowed"),
         ({"snapshot": "sn404"}, NotFound, "snapshot_not_found"),
         ({"size": parse_size("standard-4")}, InvalidArgument, "size_exceeds_machine"),

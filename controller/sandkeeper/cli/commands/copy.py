@@ -36,7 +36,11 @@ def cp(
                 if is_upload:
                     loaded = await sandbox.files.upload(here, path, user=user, on_bytes=told)
                     return {"files": loaded.files, "bytes": loaded.size_bytes}
-                return {"bytes": await sandbox.files.download(path, here, user=user, on_bytes=told)}
+                left_out: list[str] = []
+                size = await sandbox.files.download(
+                    path, here, user=user, on_bytes=told, on_left_out=left_out.append
+                )
+                return {"bytes": size, "left_out": left_out}
 
     with speaking(is_json=json):
         done = run_async(copy())
@@ -44,6 +48,8 @@ def cp(
             say_json(done)
         else:
             say(f"{size_text(done['bytes'])} copied")
+            for name in done.get("left_out", ()):
+                say(f"left out: {name}, a link that leads outside the folder")
 
 
 def _ends(source: str, target: str) -> tuple[tuple[str, str], Path, bool]:
