@@ -156,7 +156,8 @@ def _written(pipe: BinaryIO | object, data: bytes) -> bool:
 
 
 def _unpack(read_fd: int, folder: Path) -> tuple[int, list[str], Exception | None]:
-    size_bytes, left_out = 0, []
+    size_bytes = 0
+    left_out: list[str] = []
     try:
         with os.fdopen(read_fd, "rb", buffering=CHUNK_BYTES) as pipe:
             folder.mkdir(parents=True, exist_ok=True)

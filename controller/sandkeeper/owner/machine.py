@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -18,10 +18,10 @@ from sandkeeper.core import commands as cmd
 from sandkeeper.core import events as ev
 from sandkeeper.core.errors import Internal, SandkeeperError, Unavailable
 from sandkeeper.core.lifecycle import Move, Quiet, Stamp, Unmoved, step
-from sandkeeper.core.observation import RuntimeObservation
 from sandkeeper.core.record import Phase, RequestRef, SandboxRecord, SnapshotRecord
-from sandkeeper.core.recovery import NOTHING, Correction, Recovery, recover
-from sandkeeper.core.views import sandbox_view, snapshot_view
+from sandkeeper.core.recovery import NOTHING, Recovery, recover
+from sandkeeper.owner.lines import answer_of, closing, details_of
+from sandkeeper.owner.performing import Runner
 from sandkeeper.owner.waiters import Waiters
 from sandkeeper.ports import Ports
 from sandkeeper.store.contract import Journal
@@ -34,34 +34,6 @@ MAX_RETRY_S = 5.0
 EXPIRE_AGAIN_S = 30.0
 """The journal may refuse the end of a lifetime as any request, and nobody else asks for it again."""
 _WATCHED = (Phase.RUNNING, Phase.PAUSED, Phase.SNAPSHOTTING)
-
-
-class Runner(Protocol):
-    """Performs commands and looks at runtimes; the only thing a machine can do to the world."""
-
-    async def perform(self, record: SandboxRecord, command: cmd.Command) -> ev.Reply:
-        """Perform one command; ends in exactly one reply, failures included. Idempotent by names."""
-        ...
-
-    async def observe(self, record: SandboxRecord) -> RuntimeObservation | None:
-        """Look at the claimed runtime.
-
-        Raises:
-            Unavailable: The engine cannot be asked now.
-        """
-        ...
-
-    async def correct(self, record: SandboxRecord, correction: Correction) -> None:
-        """Bring a live container back to what the record says.
-
-        Raises:
-            SandkeeperError: It could not be done; the next check tries again.
-        """
-        ...
-
-    async def wait_lost(self, record: SandboxRecord) -> ev.RuntimeLost:
-        """Return when the runtime of the record's generation has ended."""
-        ...
 
 
 class _Check:
@@ -130,7 +102,7 @@ class SandboxMachine:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        self._waiters.fail_all(_closing(self.record))
+        self._waiters.fail_all(closing(self.record))
 
     def retire(self) -> None:
         """End the loop of a destroyed sandbox once everybody who waits has been answered."""
@@ -227,7 +199,7 @@ class SandboxMachine:
             outcome.error.request_id = request.request_id
             self._waiters.resolve(request.request_id, outcome.error)
         elif request is not None:
-            answer = self._answer(request, None, None)
+            answer = answer_of(self.record, request, at=self._ports.clock.now())
             try:
                 await self._commit(event, kind=f"{event.kind}_already", answers=(answer,), snapshot=None)
             except SandkeeperError as error:
@@ -242,7 +214,16 @@ class SandboxMachine:
         """
         before = self.record
         settled = [
-            (done, self._answer(done.request, done.error, move.snapshot, record=move.record))
+            (
+                done,
+                answer_of(
+                    move.record,
+                    done.request,
+                    error=done.error,
+                    snapshot=move.snapshot,
+                    at=self._ports.clock.now(),
+                ),
+            )
             for done in move.settled
         ]
         answers = tuple(answer for done, answer in settled if not isinstance(done.error, Unavailable))
@@ -303,7 +284,7 @@ class SandboxMachine:
             event=event,
             kind=kind,
             at=self._ports.clock.now(),
-            details=_details(event, record or self.record),
+            details=details_of(event, record or self.record),
             snapshot=snapshot,
             answers=answers,
         )
@@ -320,30 +301,6 @@ class SandboxMachine:
                 delay_s = min(MAX_RETRY_S, delay_s * 2)
         self.record = entry.record
         self._on_commit(self)
-
-    def _answer(
-        self,
-        request: RequestRef,
-        error: SandkeeperError | None,
-        snapshot: SnapshotRecord | None,
-        *,
-        record: SandboxRecord | None = None,
-    ) -> Answer:
-        if error is not None:
-            document = error.to_wire()
-        elif snapshot is not None and request.verb == "take_snapshot":
-            document = snapshot_view(snapshot).model_dump(mode="json")
-        else:
-            document = sandbox_view(record or self.record).model_dump(mode="json")
-        return Answer(
-            tenant_id=self.record.tenant_id,
-            request_id=request.request_id,
-            verb=request.verb,
-            fingerprint=request.fingerprint,
-            is_error=error is not None,
-            document=document,
-            at=self._ports.clock.now(),
-        )
 
     def _perform(self, command: cmd.Command) -> None:
         superseded = self._performing
@@ -423,24 +380,3 @@ class SandboxMachine:
                     return NOTHING
             await self._ports.sleep(delay_s)
             delay_s = min(MAX_RETRY_S, delay_s * 2)
-
-
-def _closing(record: SandboxRecord) -> Unavailable:
-    return Unavailable(
-        "the owner is closing",
-        code="owner_closing",
-        advice="repeat with the same request id",
-        sandbox_id=record.sandbox_id,
-        admitted="unknown",
-        retry_after_s=1.0,
-    )
-
-
-def _details(event: ev.Event, record: SandboxRecord) -> dict[str, Any]:
-    details: dict[str, Any] = event.model_dump(mode="json", exclude={"kind", "request"}, exclude_none=True)
-    details |= {"phase": record.phase.value, "generation": record.generation}
-    if isinstance(event, ev.RuntimeRemoved) and isinstance(record.pending, cmd.LaunchRuntime):
-        details |= {"boot_snapshot": record.boot.snapshot_id}
-        if record.last_snapshot_at is not None:
-            details |= {"snapshot_taken_at": record.last_snapshot_at.isoformat()}
-    return details

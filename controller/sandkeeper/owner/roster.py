@@ -20,7 +20,8 @@ from sandkeeper.core.ids import BirthId, MachineId, OwnerId, SandboxId
 from sandkeeper.core.record import Phase, SandboxRecord
 from sandkeeper.core.recovery import NOTHING, recover
 from sandkeeper.core.verbs import AdoptSpec
-from sandkeeper.owner.machine import Runner, SandboxMachine
+from sandkeeper.owner.machine import SandboxMachine
+from sandkeeper.owner.performing import Runner
 from sandkeeper.ports import Ports
 from sandkeeper.store.contract import Journal
 
