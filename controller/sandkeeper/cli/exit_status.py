@@ -1,7 +1,7 @@
 """How a command's result becomes this process' output and exit status.
 
 Exit status: the command's own; 128 + n when signal n ended it (137 for a memory kill); 124 when its time was over;
-125 when Sandkeeper refused or cannot say what came of it.
+125 when Sandkeeper refused, cannot say what came of it, or has lost some of its output.
 """
 
 from __future__ import annotations
@@ -50,12 +50,19 @@ def conclude(result: RunResult, *, is_json: bool) -> None:
         note("killed: it went over the memory limit")
     if result.not_stopped and not is_json:
         note(f"still going, could not be stopped: {', '.join(map(str, result.not_stopped))}")
+    if result.lost_bytes and not is_json:
+        note(
+            f"output lost: {result.lost_bytes} bytes came faster than they could be taken; "
+            "write large output to a file inside and copy that"
+        )
     leave(exit_status(result))
 
 
 def exit_status(result: RunResult) -> int:
     """Return the exit status that stands for a result."""
     match result.outcome:
+        case "exited" if result.lost_bytes:
+            return NOT_KNOWN
         case "exited":
             return NOT_KNOWN if result.exit_code is None else result.exit_code
         case "signaled":

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="sandkeeper exec",
         description="Run a command in a sandbox, pass on its output as it comes, and exit with its code.",
         epilog="Exit status: the command's; 124 on a timeout; 128+n when signal n ended it; 125 when Sandkeeper "
-        "refused or cannot say; 2 on wrong usage.",
+        "refused, cannot say, or lost output; 2 on wrong usage.",
         allow_abbrev=False,
     )
     add = parser.add_argument

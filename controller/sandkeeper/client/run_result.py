@@ -37,6 +37,7 @@ class RunResult:
         admitted: Whether the command was begun; `unknown` only with `interrupted` and `unknown`.
         message: Why there is no wait status; empty when there is one.
         not_stopped: Pids of its tree that a kill could not stop.
+        lost_bytes: Output that came faster than it could be taken and is kept no more: what was received has a hole.
         reason: Which limit a `timeout` hit: `deadline`, `quiet`, `cpu`, or `host_deadline` when the box did not
             answer at its deadline and nobody knows whether the tree was stopped; else empty.
         usage: CPU time and memory of the command and the children it waited for; None without a wait status.
@@ -57,6 +58,7 @@ class RunResult:
     admitted: Admitted = "yes"
     message: str = ""
     not_stopped: tuple[int, ...] = ()
+    lost_bytes: int = 0
     reason: str = ""
     usage: RunUsage | None = None
 

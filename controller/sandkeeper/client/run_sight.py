@@ -47,7 +47,7 @@ class Kept:
 
     def __init__(self, *, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._has_loss = False
+        self._lost_bytes = 0
         self._bytes: dict[Stream, bytearray] = {stream: bytearray() for stream in STREAMS}
 
     def take(self, event: RunEvent) -> None:
@@ -56,7 +56,7 @@ class Kept:
             kept = self._bytes[event.stream]
             kept += event.data[: max(0, self._limit_bytes - len(kept))]
         elif isinstance(event, RunLost):
-            self._has_loss = True
+            self._lost_bytes += event.lost_bytes
 
     def result(self, run_id: RunId, *, seen: Seen, ended: RunEnded) -> RunResult:
         """Return the result of a run whose end was seen."""
@@ -69,7 +69,7 @@ class Kept:
             oom_killed=ended.oom_killed,
             stdout_bytes=stdout,
             stderr_bytes=stderr,
-            truncated=self._has_loss
+            truncated=self._lost_bytes > 0
             or stdout_size_bytes > len(stdout)
             or ended.stderr_size_bytes > len(stderr),
             stdout_size_bytes=stdout_size_bytes,
@@ -80,6 +80,7 @@ class Kept:
             not_stopped=ended.not_stopped,
             reason=ended.reason,
             usage=ended.usage,
+            lost_bytes=self._lost_bytes,
         )
 
     def statusless(
@@ -103,6 +104,7 @@ class Kept:
             admitted=seen.admitted,
             message=message,
             reason="host_deadline" if outcome == "timeout" else "",
+            lost_bytes=self._lost_bytes,
         )
 
     def _output(self) -> tuple[bytes, bytes]:

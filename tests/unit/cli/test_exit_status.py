@@ -24,6 +24,7 @@ from tests.unit.client.test_attempts import result
         ({"outcome": "interrupted"}, 125),
         ({"outcome": "unknown"}, 125),
         ({"outcome": "exited", "exit_code": None}, 125),
+        ({"exit_code": 0, "lost_bytes": 10}, 125),
     ],
 )
 def test_exit_status(facts: dict[str, Any], status: int) -> None:
@@ -36,6 +37,7 @@ def test_exit_status(facts: dict[str, Any], status: int) -> None:
         ({"outcome": "timeout", "duration_ms": 1500.0}, "timeout: killed after 1.5 s"),
         ({"outcome": "interrupted", "message": "lost"}, "no exit code is known (admitted: yes): lost"),
         ({"outcome": "signaled", "signal": 9, "oom_killed": True}, "memory limit"),
+        ({"exit_code": 0, "lost_bytes": 10}, "output lost: 10 bytes"),
         ({"exit_code": 0, "not_stopped": (5, 6)}, "could not be stopped: 5, 6"),
     ],
 )
