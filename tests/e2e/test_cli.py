@@ -46,7 +46,12 @@ def test_a_long_output_comes_whole(installation: Installed, box: str) -> None:
     assert len(done.stdout) == 5_000_000
 
 
-def test_output_comes_while_the_command_runs_and_ctrl_c_kills_it(installation: Installed, box: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_output_comes_while_the_command_runs_and_a_signal_kills_it(
+    installation: Installed, box: str, number: signal.Signals, status: int
+) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "sandkeeper.cli.app", "exec", box, "sh", "-c", "echo begun; exec sleep 1000"],
         stdout=subprocess.PIPE,
@@ -55,10 +60,24 @@ def test_output_comes_while_the_command_runs_and_ctrl_c_kills_it(installation: I
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert installation.sk("exec", box, "pgrep", "-x", "sleep", check=False).returncode == 1
+
+
+def test_a_reader_that_goes_away_ends_the_command(installation: Installed, box: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sandkeeper.cli.app", "exec", box, "yes"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=sk_environment(installation.state_dir),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"y\n"
+    process.stdout.close()
+    assert process.wait(timeout=30) == 141
+    assert installation.sk("exec", box, "pgrep", "-x", "yes", check=False).returncode == 1
 
 
 def test_cp_both_ways(installation: Installed, box: str, tmp_path: Path) -> None:

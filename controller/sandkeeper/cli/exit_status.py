@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sandkeeper.cli.speech import leave, note, say_json
+from sandkeeper.cli.speech import SIGNALED, leave, note, say_json
 
 if TYPE_CHECKING:
     from sandkeeper.client.run_result import RunResult
 
 TIMED_OUT = 124
 NOT_KNOWN = 125
-SIGNALED = 128
 
 _TIMEOUTS = {
     "": "timeout: killed after {after_s:.1f} s",

@@ -1,6 +1,7 @@
 """How the command line speaks: results on stdout, errors and progress on stderr, each also as JSON.
 
-Owns the words an error gets and the exit statuses: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
+Owns the words an error gets and the exit statuses: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted,
+128 + n ended by signal n (141 when the reader of its output has gone).
 `exec` and `run` have their own, in `exit_status.py`.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from sandkeeper.core.errors import InvalidArgument, SandkeeperError
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
+SIGNALED = 128
 TAIL_LINES = 12
 
 _T = TypeVar("_T")
@@ -85,7 +88,7 @@ def speaking(*, is_json: bool, failed: int = FAILED) -> Iterator[None]:
     except BrokenPipeError:
         # Whoever read our output has gone; there is nobody to tell.
         sys.stderr.close()
-        leave(FAILED)
+        leave(SIGNALED + signal.SIGPIPE)
 
 
 def leave(status: int) -> NoReturn:
@@ -95,8 +98,31 @@ def leave(status: int) -> NoReturn:
 
 
 def run_async(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run `work` on a loop of its own; Ctrl-C cancels it and waits for its clean-up."""
-    return asyncio.run(work)
+    """Run `work` on a loop of its own; Ctrl-C, SIGTERM and SIGHUP cancel it and wait for its clean-up.
+
+    After SIGTERM or SIGHUP the process ends with 128 + n.
+    """
+    ended_by: list[int] = []
+
+    async def bounded() -> _T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def end(number: int) -> None:
+            ended_by.append(number)
+            if task is not None:
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        return asyncio.run(bounded())
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+    note(f"ended by {signal.Signals(ended_by[0]).name}")
+    leave(SIGNALED + ended_by[0])
 
 
 def pairs(entries: Sequence[str], *, option: str) -> dict[str, str]:

@@ -100,13 +100,9 @@ class Runner:
 
     @asynccontextmanager
     async def _owned(self, sandbox_id: SandboxId, order: RunOrder, *, seen: Seen) -> AsyncIterator[None]:
-        """While its caller waits, a run is the caller's: a cancel kills it, an error names it."""
+        """While its caller waits, a run is the caller's: a cancel, or an error of the caller's own, kills it."""
         try:
             yield
-        except asyncio.CancelledError as cancel:
-            if seen.admitted != "no":
-                await self._kill(sandbox_id, order.run_id, cancel)
-            raise
         except SandkeeperError as error:
             error.sandbox_id = error.sandbox_id or sandbox_id
             error.request_id = error.request_id or order.run_id
@@ -114,12 +110,16 @@ class Runner:
             if told is error:
                 raise
             raise told from error
+        except (asyncio.CancelledError, Exception) as ended:
+            if seen.admitted != "no":
+                await self._kill(sandbox_id, order.run_id, ended)
+            raise
 
-    async def _kill(self, sandbox_id: SandboxId, run_id: RunId, cancel: asyncio.CancelledError) -> None:
+    async def _kill(self, sandbox_id: SandboxId, run_id: RunId, ended: BaseException) -> None:
         killing = self._ports.spawn(self._killed(sandbox_id, run_id), name=f"kill {run_id}")
         said = await asyncio.shield(killing)
         if said:
-            cancel.add_note(said)
+            ended.add_note(said)
 
     async def _killed(self, sandbox_id: SandboxId, run_id: RunId) -> str:
         """Kill the run's tree; return what is left to say about it, which a cancelled caller cannot be told else."""
