@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandkeeper.client.installation import Installation
 from sandkeeper.control.caller import DEFAULT_TIMEOUT_S, ControlCaller
-from sandkeeper.core.errors import Internal, NotFound, SandkeeperError, Unavailable
+from sandkeeper.core.errors import FailedPrecondition, Internal, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import SandboxId
 from sandkeeper.ports import Ports
 
@@ -36,6 +36,7 @@ class Router:
         self._directory = ControlCaller(installation.directory_socket)
         self._owners: dict[str, ControlCaller] = {}
         self._places: dict[SandboxId, str] = {}
+        self._is_closed = False
 
     async def directory(self, verb: str, params: BaseModel, *, answer: Any) -> Any:
         """Call a verb of the directory and return its answer, checked as `answer`."""
@@ -93,7 +94,8 @@ class Router:
             return await self.locate(name=id_or_name)
 
     async def close(self) -> None:
-        """Give all callers up. Repeating is safe."""
+        """Give all callers up; calls are refused from then on. Repeating is safe."""
+        self._is_closed = True
         for caller in (self._directory, *self._owners.values()):
             await caller.close()
 
@@ -114,6 +116,12 @@ class Router:
         return sandbox_id
 
     async def _repeated(self, once: Any) -> Any:
+        if self._is_closed:
+            raise FailedPrecondition(
+                "this keeper was closed",
+                code="keeper_closed",
+                advice="use it inside its `async with` block, or open another",
+            )
         try:
             return await once()
         except Unavailable as error:

@@ -23,6 +23,15 @@ async def test_a_folder_nobody_keeps_is_said_at_once(state_dir: Path, hasty_port
     assert "sandkeeper up" in refused.value.advice
 
 
+async def test_a_closed_keeper_refuses(keeper: Keeper) -> None:
+    sandbox = await keeper.create()
+    await keeper.__aexit__(None, None, None)
+    for call in (keeper.create(), keeper.list(), sandbox.describe()):
+        with pytest.raises(FailedPrecondition) as refused:
+            await call
+        assert refused.value.code == "keeper_closed"
+
+
 async def test_a_lost_answer_is_asked_for_again_with_the_same_request_id(
     control: FakeControl, keeper: Keeper
 ) -> None:
