@@ -22,7 +22,8 @@ type goRequest struct {
 	Workdir    string            `json:"workdir"`
 	Env        map[string]string `json:"env"`
 
-	DiskLimitBytes *int64 `json:"diskLimitBytes"` // growth of the container's own layer; absent: as it was, 0: none
+	EnvDefaults    map[string]string `json:"envDefaults"`    // set where neither the container nor env sets the name
+	DiskLimitBytes *int64            `json:"diskLimitBytes"` // growth of the container's own layer; absent: as it was, 0: none
 }
 
 type quiesceRequest struct {
@@ -53,7 +54,7 @@ func (b *box) serveGo(w http.ResponseWriter, r *http.Request) {
 	}
 	b.restoreOnce()
 	b.activity.touch()
-	s := settings{user: request.User, workdir: request.Workdir, env: request.Env}
+	s := settings{user: request.User, workdir: request.Workdir, env: b.withDefaults(request.Env, request.EnvDefaults)}
 	if f := b.begin(request.Generation, request.Epoch, s); f != nil {
 		writeFault(w, f)
 		return

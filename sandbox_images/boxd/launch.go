@@ -135,6 +135,22 @@ func (b *box) environment(who account, sandboxWide, command map[string]string, r
 	return env
 }
 
+// withDefaults returns the sandbox's variables and those defaults that neither it nor the container sets.
+func (b *box) withDefaults(sandboxWide, defaults map[string]string) map[string]string {
+	env := make(map[string]string, len(sandboxWide)+len(defaults))
+	for name, value := range defaults {
+		env[name] = value
+	}
+	for _, entry := range b.environ {
+		name, _, _ := strings.Cut(entry, "=")
+		delete(env, name)
+	}
+	for name, value := range sandboxWide {
+		env[name] = value
+	}
+	return env
+}
+
 func (e environment) list() []string {
 	list := make([]string, 0, len(e))
 	for name, value := range e {

@@ -142,6 +142,16 @@ func TestEnvironmentOrder(t *testing.T) {
 	}
 }
 
+func TestDefaultsYieldToImageAndSandbox(t *testing.T) {
+	b := freshBox(t)
+	b.environ = []string{"A=image", "PATH=/image"}
+	defaults := map[string]string{"A": "default", "B": "default", "C": "default"}
+	env := environment(b.withDefaults(map[string]string{"B": "go"}, defaults))
+	if got := strings.Join(env.list(), " "); got != "B=go C=default" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestTimeoutEndsTheTree(t *testing.T) {
 	const script = `trap '' TERM; setsid sh -c 'trap "" TERM; sleep 987' & (setsid sleep 987 &); echo $$; sleep 987`
 	id := randomHex()

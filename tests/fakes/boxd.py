@@ -241,6 +241,7 @@ class FakeLink:
         user: str | None = None,
         workdir: str | None = None,
         env: Mapping[str, str] | None = None,
+        env_defaults: Mapping[str, str] | None = None,
         disk_limit_bytes: int | None = None,
     ) -> Hello:
         box = self._box

@@ -38,6 +38,7 @@ class BoxControl(Protocol):
         user: str | None = None,
         workdir: str | None = None,
         env: Mapping[str, str] | None = None,
+        env_defaults: Mapping[str, str] | None = None,
         disk_limit_bytes: int | None = None,
     ) -> Hello:
         """Let the box work, or adopt it with this link's epoch. Repeating is safe."""
@@ -111,6 +112,7 @@ class BoxdLink:
         user: str | None = None,
         workdir: str | None = None,
         env: Mapping[str, str] | None = None,
+        env_defaults: Mapping[str, str] | None = None,
         disk_limit_bytes: int | None = None,
     ) -> Hello:
         """Let the box work as this link's generation and epoch. A repeat, or a higher epoch, adopts it.
@@ -120,6 +122,7 @@ class BoxdLink:
             user: Default user of commands; None = the image's.
             workdir: Default folder; None = the user's home.
             env: Variables of every command; only the first go sets them.
+            env_defaults: Variables where neither the image nor `env` sets them; only the first go sets them.
             disk_limit_bytes: What may be written to the root filesystem; None = no limit of boxd's.
 
         Raises:
@@ -133,6 +136,8 @@ class BoxdLink:
             "workdir": workdir,
             "env": dict(env or {}),
         }
+        if env_defaults:
+            document["envDefaults"] = dict(env_defaults)
         if disk_limit_bytes is not None:
             document["diskLimitBytes"] = disk_limit_bytes
         hello = await self._hello("POST", "go", document, step="go")

@@ -111,6 +111,13 @@ class Creation:
             ) from error
         return [failure for failure in answers if failure is not None]
 
+    async def destroy(self, sandbox: Sandbox) -> None:
+        """Destroy one that is bound; when that fails it stays bound, and the end tries again."""
+        failure = await _destroyed(sandbox)
+        if failure is not None:
+            raise failure
+        self._bound.pop(sandbox.id, None)
+
     async def get_or_create(self, request: CreateRequest) -> Sandbox:
         """Return the sandbox that has the name; only one that was made by this call ends with the keeper."""
         request = self._heartbeat.bind(request)

@@ -20,8 +20,12 @@ from sandkeeper.client.forks import fork_all
 from sandkeeper.client.heartbeat import heartbeat_of
 from sandkeeper.client.installation import Installation, default_state_dir
 from sandkeeper.client.local import ensure_up
+from sandkeeper.client.once import run_once
 from sandkeeper.client.results import Description, Snapshot
 from sandkeeper.client.routing import Router
+from sandkeeper.client.run_order import DEFAULT_TIMEOUT_S, MAX_OUTPUT_BYTES, argv_of, checked_timeout_s
+from sandkeeper.client.run_result import RunResult
+from sandkeeper.client.run_sight import OnOutput
 from sandkeeper.client.sandbox import Sandbox
 from sandkeeper.client.snapshots import Snapshots
 from sandkeeper.core.errors import InvalidArgument
@@ -181,6 +185,58 @@ class Keeper:
         )
         # Nobody else knows an id made here, so nobody else could ever get at what a cancelled create makes.
         return await self._creation.create(request, is_undone_by_cancel=request_id is None)
+
+    async def once(
+        self,
+        command: str | Sequence[str],
+        *,
+        image: str | None = None,
+        size: Any = None,
+        snapshot: str | Snapshot | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        cwd: str | None = None,
+        stdin: bytes | str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+        on_output: OnOutput | None = None,
+    ) -> RunResult:
+        """Run one command in a sandbox made for it, which is destroyed in any case, also by a cancel.
+
+        Args:
+            command: Argv or shell line, as for `sandbox.run`.
+            image: As for `create`; so are `size`, `snapshot`, `env` and `user`.
+            size: Its limits.
+            snapshot: Start from this one.
+            files: Content by path, written before the command starts; relative paths start at the user's home.
+            env: Variables.
+            user: User of the files and of the command; None = the image's.
+            cwd: Folder; None = the image's.
+            stdin: Input; None = none.
+            timeout_s: The command's own time; making the sandbox does not count.
+            max_output_bytes: Output kept, per stream.
+            on_output: Told every piece of output as it comes.
+
+        Raises:
+            Aborted: `run_interrupted`: the runtime was lost or did not answer; what the command did is not known.
+            SandkeeperError: As for `create`, `files.write` and `run`. A result is only ever the command's own.
+        """
+        argv, wait_s = argv_of(command), checked_timeout_s(timeout_s)
+        return await run_once(
+            self.create(image=image, size=size, snapshot=snapshot, env=env, user=user, on_lost="stop"),
+            files=dict(files or {}),
+            working=lambda sandbox: sandbox.run(
+                argv,
+                cwd=cwd,
+                stdin=stdin,
+                timeout_s=wait_s,
+                max_output_bytes=max_output_bytes,
+                on_output=on_output,
+            ),
+            destroying=self._creation.destroy,
+            ports=self._ports,
+        )
 
     async def get_or_create(
         self, name: str, *, detached: bool = True, request_id: str | None = None, **parameters: Any

@@ -5,6 +5,7 @@ Owns which listeners and links are open. Never touches an engine, and never deci
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +15,7 @@ from sandkeeper.boxd.answers import Vitals
 from sandkeeper.core.errors import Aborted, NotFound
 from sandkeeper.core.ids import BirthId
 from sandkeeper.core.record import SandboxRecord
+from sandkeeper.core.sizes import Size
 from sandkeeper.owner.readiness import StartCommand
 from sandkeeper.owner.tending import Look
 from sandkeeper.ports import Ports
@@ -162,6 +164,7 @@ class RealBoxes:
             user=record.spec.user,
             workdir=record.spec.workdir,
             env=record.spec.env,
+            env_defaults=environment_of(record.spec.size),
             disk_limit_bytes=record.spec.disk_limit_bytes,
         )
 
@@ -248,6 +251,11 @@ class RealBoxes:
                 self.control_path(key[0]), generation=record.generation, epoch=self._epoch, ports=self._ports
             )
         return self._links[key]
+
+
+def environment_of(size: Size) -> dict[str, str]:
+    """Return the variables that tell tools how much processor a sandbox has; the kernel shows them the machine's."""
+    return {"SANDKEEPER_VCPU": f"{size.vcpu:g}", "OMP_NUM_THREADS": str(max(1, math.ceil(size.vcpu)))}
 
 
 def ailment_of(vitals: Vitals) -> tuple[str | None, str]:
