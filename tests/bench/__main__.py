@@ -21,12 +21,15 @@ from rich.table import Table
 
 from tests.bench import (
     bench_crash,
+    bench_data_plane,
     bench_exec,
     bench_journal,
     bench_launch,
     bench_memory,
+    bench_neighbours,
     bench_scale,
     bench_snapshot,
+    bench_streams,
 )
 from tests.bench.figure import Bench, Figure, rounded
 
@@ -34,8 +37,11 @@ BENCHES: dict[str, Bench] = {
     module.BENCH.name: module.BENCH
     for module in (
         bench_exec,
+        bench_data_plane,
+        bench_streams,
         bench_launch,
         bench_snapshot,
+        bench_neighbours,
         bench_memory,
         bench_crash,
         bench_scale,

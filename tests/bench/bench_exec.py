@@ -60,7 +60,7 @@ async def _in_process(rig: Rig, sandbox: Sandbox, container: str) -> list[Figure
             ours_ms,
             median(local_s) * 1e3,
             f"local subprocess ({len(local_s)} runs)",
-            Target(3.0, "ratio"),
+            Target(2.0, "ratio"),
         ),
         Figure(
             "exec of true through the client", f"{len(ours_s)} runs, p99", "ms", percentile(ours_s, 99) * 1e3
