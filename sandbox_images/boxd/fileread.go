@@ -36,10 +36,10 @@ func (b *box) serveFileRead(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	content := &slottedFile{file: file, slots: b.blocking.files}
 	if size == 0 { // empty, or a file of /proc or /sys, whose size is not known
-		io.Copy(w, content) // an error cuts the answer, which is what the client must see
+		io.Copy(wideWriter{w}, content) // an error cuts the answer, which is what the client must see
 		return
 	}
-	http.ServeContent(w, r, filepath.Base(at.path), changedAt, content)
+	http.ServeContent(wideWriter{w}, r, filepath.Base(at.path), changedAt, content)
 }
 
 // slottedFile takes a slot for each read.
@@ -55,4 +55,14 @@ func (s *slottedFile) Read(buffer []byte) (n int, err error) {
 
 func (s *slottedFile) Seek(offset int64, whence int) (int64, error) {
 	return s.file.Seek(offset, whence)
+}
+
+// wideWriter copies in pieces of streamBuffer: the library's 32 KiB are a system call on the file, a slot and a wake-up
+// of the client each.
+type wideWriter struct{ http.ResponseWriter }
+
+func (w wideWriter) ReadFrom(source io.Reader) (int64, error) {
+	buffer := streamBuffers.Get().(*[streamBuffer]byte)
+	defer streamBuffers.Put(buffer)
+	return io.CopyBuffer(struct{ io.Writer }{w.ResponseWriter}, source, buffer[:])
 }

@@ -194,8 +194,8 @@ func temporaryBeside(path string) string {
 
 // copyBody holds a slot only while it writes, never while it waits for the client.
 func (b *box) copyBody(into *os.File, body io.Reader) error {
-	buffer := pumpBuffers.Get().(*[pumpBuffer]byte)
-	defer pumpBuffers.Put(buffer)
+	buffer := streamBuffers.Get().(*[streamBuffer]byte)
+	defer streamBuffers.Put(buffer)
 	for {
 		n, readErr := body.Read(buffer[:])
 		if n > 0 {

@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	pumpBuffer  = 64 << 10
-	terminalLag = 50 * time.Millisecond
+	pumpBuffer   = 64 << 10
+	streamBuffer = 256 << 10 // for whole files
+	terminalLag  = 50 * time.Millisecond
 )
+
+var streamBuffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
 

@@ -7,11 +7,14 @@ and the event loop. What is unpacked was chosen by a box: every member goes thro
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import tarfile
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, cast
@@ -20,6 +23,7 @@ from sandkeeper.client.hostile import HostileMemberError, OutwardLinkError, admi
 from sandkeeper.core.errors import Aborted, InvalidArgument, NotFound, ResourceExhausted
 
 CHUNK_BYTES = 256 * 1024
+PIPE_BYTES = FILE_PIECE_BYTES = 1024 * 1024
 
 OnBytes = Callable[[int], None]
 OnLeftOut = Callable[[str], None]
@@ -49,12 +53,38 @@ def packed(source: Path, *, path: str, on_bytes: OnBytes | None = None) -> Parce
     if name in (".", ".."):
         raise InvalidArgument(f"{path!r} is no place for a file", code="path_invalid")
     folder = folder or ("/" if path.startswith("/") else ".")
+    if source.is_file() and not source.is_symlink():
+        return Parcel(folder=folder, chunks=_file_stream(source, name=name, on_bytes=on_bytes))
     return Parcel(folder=folder, chunks=_stream(source, name=name, on_bytes=on_bytes))
+
+
+async def _file_stream(source: Path, *, name: str, on_bytes: OnBytes | None) -> AsyncGenerator[bytes, None]:
+    """Yield the archive of one file without tarfile's thread and pipe, which cost three times the copy itself."""
+    loop = asyncio.get_running_loop()
+    sent = 0
+    try:
+        with source.open("rb", buffering=0) as file:
+            member = _portable(
+                tarfile.TarFile(fileobj=BytesIO(), mode="w").gettarinfo(arcname=name, fileobj=file)
+            )
+            assert member is not None
+            yield member.tobuf(tarfile.PAX_FORMAT)
+            while sent < member.size:
+                data = await loop.run_in_executor(None, file.read, min(FILE_PIECE_BYTES, member.size - sent))
+                if not data:
+                    raise OSError("it became shorter meanwhile")
+                yield data
+                sent += len(data)
+                if on_bytes is not None:
+                    on_bytes(sent)
+            yield bytes(-member.size % tarfile.BLOCKSIZE + 2 * tarfile.BLOCKSIZE)
+    except OSError as error:
+        raise _unreadable(source, error) from error
 
 
 async def _stream(source: Path, *, name: str, on_bytes: OnBytes | None) -> AsyncGenerator[bytes, None]:
     """Yield the tar stream; the packing thread ends with the stream, whoever ends first."""
-    read_fd, write_fd = os.pipe()
+    read_fd, write_fd = _roomy_pipe()
     loop = asyncio.get_running_loop()
     packing = loop.run_in_executor(None, _pack, source, name, write_fd)
     sent = 0
@@ -82,11 +112,15 @@ def _pack(source: Path, name: str, write_fd: int) -> Exception | None:
     except BrokenPipeError:
         return None
     except OSError as error:
-        return InvalidArgument(
-            f"packing {source} failed: {error.strerror or error} {error.filename or ''}".rstrip(),
-            code="local_unreadable",
-        )
+        return _unreadable(source, error)
     return None
+
+
+def _unreadable(source: Path, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"packing {source} failed: {error.strerror or error} {error.filename or ''}".rstrip(),
+        code="local_unreadable",
+    )
 
 
 def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
@@ -122,7 +156,7 @@ async def unpack(
         Aborted: `archive_hostile`: a member would have left the folder, or it is no archive.
         ResourceExhausted: `disk_full`.
     """
-    read_fd, write_fd = os.pipe()
+    read_fd, write_fd = _roomy_pipe()
     loop = asyncio.get_running_loop()
     unpacking = loop.run_in_executor(None, _unpack, read_fd, folder)
     came = 0
@@ -142,6 +176,14 @@ async def unpack(
     if failure is not None:
         raise failure
     return size_bytes
+
+
+def _roomy_pipe() -> tuple[int, int]:
+    """Return a pipe that holds some chunks: with the usual 64 KiB each chunk is four hops between two threads."""
+    read_fd, write_fd = os.pipe()
+    with suppress(OSError):  # a user has a limit of such pages
+        fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return read_fd, write_fd
 
 
 def _written(pipe: BinaryIO | object, data: bytes) -> bool:

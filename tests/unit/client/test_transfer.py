@@ -81,6 +81,38 @@ async def test_one_file_goes_where_it_is_told(tmp_path: Path, path: str, folder:
     assert (tmp_path / "out" / name).read_text() == "x"
 
 
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 3 * 2**20 + 7])
+async def test_the_archive_of_one_file_is_one_tarfile_reads(tmp_path: Path, size: int) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(body := os.urandom(size))
+    source.chmod(0o751)
+    name = "ü" * 90  # beyond what the plain header holds
+    sent: list[int] = []
+    data = b"".join([piece async for piece in packed(source, path=f"/a/{name}", on_bytes=sent.append).chunks])
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        (member,) = tar.getmembers()
+        file = tar.extractfile(member)
+        assert file is not None
+        assert file.read() == body
+    assert (member.name, member.mode, member.uid) == (name, 0o751, 0)
+    assert member.mtime == pytest.approx(source.stat().st_mtime)
+    assert len(data) % tarfile.BLOCKSIZE == 0
+    assert sent[-1:] == ([size] if size else [])
+
+
+async def test_a_file_that_becomes_shorter_on_the_way_is_no_upload(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(3 * 2**20))
+    chunks = packed(source, path="/a/b").chunks
+    await anext(chunks)
+    await anext(chunks)
+    os.truncate(source, 1000)
+    with pytest.raises(InvalidArgument) as refused:
+        async for _ in chunks:
+            pass
+    assert refused.value.code == "local_unreadable"
+
+
 def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         packed(tmp_path / "nothing", path="/x")
