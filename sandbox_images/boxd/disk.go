@@ -15,7 +15,8 @@ import (
 
 const (
 	diskLook     = 500 * time.Millisecond
-	diskMeasure  = time.Minute // others may free what this box takes
+	diskMeasure  = time.Minute
+	diskMasked   = 3 * time.Second // while somebody on the file system frees what this box may take
 	diskRestPart = 4           // measuring takes at most one part of so many of the time
 	diskYoung    = 30 * time.Second
 )
@@ -37,12 +38,28 @@ type diskWatch struct {
 	mu    sync.Mutex
 	limit int64 // 0: none
 	last  measurement
+	space spaceGone
 	timer *deadline
+}
+
+// spaceGone follows the free space since the last measurement. What goes is added up from look to look, so that space
+// which somebody else frees later hides nothing of it; a look that sees more space than the one before is blind.
+type spaceGone struct {
+	free, gone int64
+	isMasked   bool
+}
+
+func (s *spaceGone) follow(free int64) {
+	if free > s.free {
+		s.isMasked = true
+	} else {
+		s.gone += s.free - free
+	}
+	s.free = free
 }
 
 type measurement struct {
 	usage layerUsage
-	free  int64
 	at    time.Time // zero: none yet
 	took  time.Duration
 }
@@ -73,7 +90,7 @@ func (d *diskWatch) allow(limit int64) {
 	d.limit = limit
 	if born, known := d.born(); known && d.last.at.IsZero() && d.now().Sub(born) < diskYoung {
 		if free, err := d.free(); err == nil { // as good as empty: a start need not wait for a walk
-			d.last = measurement{free: free, at: d.now()}
+			d.last, d.space = measurement{at: d.now()}, spaceGone{free: free}
 		}
 	}
 }
@@ -123,15 +140,21 @@ func (d *diskWatch) look() {
 
 // isDue says whether the limit could have been passed since the last measurement.
 func (d *diskWatch) isDue(limit int64, last *measurement) bool {
-	since := d.now().Sub(last.at)
-	if since < last.took*diskRestPart {
-		return false
+	free, err := d.free()
+	d.mu.Lock()
+	if err == nil {
+		d.space.follow(free)
 	}
-	if since >= diskMeasure {
+	space := d.space
+	d.mu.Unlock()
+	since := d.now().Sub(last.at)
+	switch {
+	case since < last.took*diskRestPart:
+		return false
+	case since >= diskMeasure, space.isMasked && since >= diskMasked:
 		return true
 	}
-	free, err := d.free()
-	return err != nil || last.free-free > limit-last.usage.bytes
+	return err != nil || space.gone > limit-last.usage.bytes
 }
 
 // measure adds up the layer and acts on it.
@@ -148,7 +171,8 @@ func (d *diskWatch) measure(ctx context.Context) error {
 		return err
 	}
 	d.mu.Lock()
-	d.last = measurement{usage: usage, free: free, at: d.now(), took: d.now().Sub(began)}
+	d.last = measurement{usage: usage, at: d.now(), took: d.now().Sub(began)}
+	d.space = spaceGone{free: free}
 	isOver := d.limit > 0 && usage.bytes > d.limit
 	d.mu.Unlock()
 	if wasOver := d.exceeded.Swap(isOver); isOver || wasOver {

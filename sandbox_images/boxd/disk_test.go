@@ -58,6 +58,30 @@ func TestDiskIsWalkedOnlyWhenItCouldMatter(t *testing.T) {
 	}
 }
 
+func TestWhatOthersFreeHidesNothingForLong(t *testing.T) {
+	f := newFakeDisk(t)
+	must(t, f.setLimit(t.Context(), 100))
+	for _, free := range []int64{930, 5000, 4980} { // 70 are gone, others free a lot, 20 more are gone
+		f.freeBytes = free
+		f.look()
+	}
+	if f.walks != 1 {
+		t.Fatalf("%d walks for 90 of 100", f.walks)
+	}
+	f.freeBytes = 4969
+	f.look()
+	if f.walks != 2 {
+		t.Fatal("space that was freed later hides what has gone")
+	}
+	f.freeBytes, f.usedBytes = 9000, 150 // between two looks more was freed than this box took
+	f.look()
+	f.now = func() time.Time { return time.Unix(1000, 0).Add(diskMasked) }
+	f.look()
+	if f.walks != 3 || !f.exceeded.Load() {
+		t.Fatalf("%d walks", f.walks)
+	}
+}
+
 func TestDiskLimitCanBeRaisedAndRechecked(t *testing.T) {
 	f := newFakeDisk(t)
 	f.usedBytes = 200
