@@ -1,16 +1,19 @@
-"""Every test that docs/crash-recovery.md calls a proof is there under that name."""
+"""Every test that a page calls a proof is there under that name."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
-def test_every_proof_exists() -> None:
-    named = NAMED.findall((ROOT / "docs" / "crash-recovery.md").read_text())
+@pytest.mark.parametrize("page", ["crash-recovery.md", "cases.md"])
+def test_every_proof_exists(page: str) -> None:
+    named = NAMED.findall((ROOT / "docs" / page).read_text())
     assert named
     missing = [
         f"{file}::{name}"
