@@ -188,3 +188,46 @@ def family(pid: int) -> list[int]:
         found += below
         waiting += below
     return found
+
+
+@pytest.mark.parametrize("part", ["raylet", pytest.param("gcs_server", marks=pytest.mark.soak)])
+async def test_up_ends_when_ray_has_lost_a_part_and_the_next_goes_on(
+    keeper: Keeper, installed: Installed, part: str
+) -> None:
+    """Without it a dead owner would never come back: `up` says so by ending, and commands in the boxes go on."""
+    sandbox = await keeper.create(image="slim", size=SIZE, detached=True)
+    run = await begin(sandbox)
+    paths = load_config(installed.state_dir).paths
+    mark = find_up(paths)
+    assert mark is not None
+    before = await busy_owner(keeper)
+    os.kill(child_of(mark.pid, part), signal.SIGKILL)
+
+    async def has_ended() -> bool:
+        return find_up(paths) is None
+
+    await eventually(has_ended, "the supervisor did not notice", patience_s=120)
+    await asyncio.to_thread(installed.sk, "up")
+    await ends_well(run, sandbox)
+    assert (await busy_owner(keeper))["epoch"] > before["epoch"]
+
+
+def child_of(pid: int, name: str) -> int:
+    """Return the child process of that name."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            if Path(f"/proc/{child}/comm").read_text().strip() == name:
+                return child
+    raise LookupError(f"{pid} has no child {name}")
+
+
+async def test_up_while_another_is_on_its_way_out(keeper: Keeper, installed: Installed) -> None:
+    mark = find_up(load_config(installed.state_dir).paths)
+    assert mark is not None
+    signal_process(ProcessMark(**mark.model_dump(exclude={"ray_folder"})), signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(installed.sk, "up")
+    now = find_up(load_config(installed.state_dir).paths)
+    assert now is not None
+    assert now.pid != mark.pid
+    assert (await keeper.status()).directory_pid

@@ -283,9 +283,11 @@ def token() -> str:
     return secrets.token_hex(8)
 
 
-async def eventually(look: Callable[[], Awaitable[Any]], problem: str) -> Any:
+async def eventually(
+    look: Callable[[], Awaitable[Any]], problem: str, *, patience_s: float = PATIENCE_S
+) -> Any:
     """Look until there is something to return; bounded."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not (found := await look()):
         assert time.monotonic() < deadline, problem
         await asyncio.sleep(POLL_S)
@@ -293,7 +295,7 @@ async def eventually(look: Callable[[], Awaitable[Any]], problem: str) -> Any:
 
 
 async def _call(path: Path, verb: str, payload: View) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     caller = ControlCaller(path)
     try:
         while True:

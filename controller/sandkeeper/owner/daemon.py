@@ -18,6 +18,8 @@ from sandkeeper.ports import Ports
 from sandkeeper.store.locks import ProcessLock
 from sandkeeper.store.processes import ProcessMark, end_process, is_alive, signal_process
 
+UP_RUNNING_STATUS = 3
+"""Exit status of a daemon that found another one in its place."""
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
@@ -50,19 +52,15 @@ async def start_daemon(config: Config, *, ports: Ports) -> UpMark:
         return found
     config.paths.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = config.paths.logs / "up.out"
-    with words.open("wb") as output:
-        daemon = subprocess.Popen(  # noqa: ASYNC220 - a fork and exec, and it must outlive this loop
-            [sys.executable, "-m", "sandkeeper.owner.supervisor", config.model_dump_json()],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    daemon = _spawn(config, words)
     deadline_s = ports.clock.monotonic_s() + START_TIMEOUT_S
     while (found := find_up(config.paths)) is None:
         has_ended = daemon.poll() is not None
-        if has_ended and not _is_other_starting(config.paths, ports=ports):
-            raise _failed(f"it ended with {daemon.returncode}", words)
+        if has_ended and not _is_other_there(config.paths, ports=ports):
+            if daemon.returncode != UP_RUNNING_STATUS:
+                raise _failed(f"it ended with {daemon.returncode}", words)
+            # The one that was in the way was on its way out.
+            daemon = _spawn(config, words)
         if ports.clock.monotonic_s() >= deadline_s:
             raise _failed(f"not ready in {START_TIMEOUT_S:g} s", words)
         await ports.sleep(POLL_S)
@@ -88,8 +86,19 @@ async def stop_daemon(paths: StatePaths, *, ports: Ports) -> bool:
     return True
 
 
-def _is_other_starting(paths: StatePaths, *, ports: Ports) -> bool:
-    """Return whether another `up` has the state folder and is on its way."""
+def _spawn(config: Config, words: Path) -> subprocess.Popen[bytes]:
+    with words.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sandkeeper.owner.supervisor", config.model_dump_json()],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _is_other_there(paths: StatePaths, *, ports: Ports) -> bool:
+    """Return whether another `up` has the state folder, on its way in or out."""
     return ProcessLock(paths.up_lock, ports=ports).holder() is not None
 
 

@@ -14,7 +14,9 @@ import ray
 
 from sandkeeper.owner.actor import DIRECTORY_NAME, NAMESPACE, SandboxDirectory, actor_options, node_resource
 from sandkeeper.owner.config import Config
+from sandkeeper.store.processes import ProcessMark, is_alive, start_ticks
 
+PARTS = ("raylet", "gcs_server")
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 
 
@@ -24,6 +26,7 @@ class RayCluster:
     def __init__(self, config: Config, *, folder: Path) -> None:
         self._config = config
         self._folder = folder
+        self._parts: list[ProcessMark] = []
 
     def start(self) -> None:
         """Start a Ray head and the directory actor in it.
@@ -46,8 +49,25 @@ class RayCluster:
         options = actor_options(DIRECTORY_NAME, node=node)
         actor_class: Any = ray.remote(SandboxDirectory)
         directory = actor_class.options(**options).remote(self._config.model_dump_json())
+        self._parts = _parts_of(os.getpid())
         ray.get(directory.ready.remote(), timeout=60)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether Ray's own processes live; without them a dead owner would never come back."""
+        return all(is_alive(mark) for mark in self._parts)
 
     def stop(self) -> None:
         """Stop Ray with all actors; containers go on."""
         ray.shutdown()
+
+
+def _parts_of(pid: int) -> list[ProcessMark]:
+    """Return Ray's processes among the children of a process."""
+    found: list[ProcessMark] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            ticks = start_ticks(child)
+            if ticks is not None and Path(f"/proc/{child}/comm").read_text().strip() in PARTS:
+                found.append(ProcessMark(pid=child, start_ticks=ticks))
+    return found

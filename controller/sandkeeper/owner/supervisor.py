@@ -16,9 +16,9 @@ from pathlib import Path
 
 import structlog
 
-from sandkeeper.core.errors import AlreadyExists, SandkeeperError
+from sandkeeper.core.errors import AlreadyExists, SandkeeperError, Unavailable
 from sandkeeper.owner.config import Config
-from sandkeeper.owner.daemon import UpMark
+from sandkeeper.owner.daemon import UP_RUNNING_STATUS, UpMark
 from sandkeeper.owner.identity import load_identity
 from sandkeeper.owner.logs import log_to_file
 from sandkeeper.owner.ray_cluster import RayCluster
@@ -30,6 +30,7 @@ from sandkeeper.store.processes import this_process
 log = structlog.get_logger(__name__)
 
 PING_EVERY_S = 5.0
+LOOKS_PER_ROUND = 5
 RAY_PREFIX = "sk-ray-"
 
 
@@ -48,7 +49,7 @@ class Supervisor:
 
         Raises:
             AlreadyExists: `up_running`: another `up` has this state folder.
-            Unavailable: The directory or an owner did not come up.
+            Unavailable: The directory or an owner did not come up, or `ray_lost`.
         """
         self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._paths.root.chmod(0o700)
@@ -66,7 +67,6 @@ class Supervisor:
         try:
             await self._run_with_ray(ray_folder)
         finally:
-            self._paths.up.unlink(missing_ok=True)
             await self._roll_call.close()
             shutil.rmtree(ray_folder, ignore_errors=True)
             self._paths.ray_folder.unlink(missing_ok=True)
@@ -98,13 +98,31 @@ class Supervisor:
                 if self._roll_call.is_idle:
                     log.info("up_idle", idle_s=self._config.idle_exit_s)
                     return
-                try:
-                    async with asyncio.timeout(PING_EVERY_S):
-                        await self._stop.wait()
-                except TimeoutError:
-                    continue
+                await self._wait(cluster)
         finally:
+            # Whoever asks from here on must not be told that it is up.
+            self._paths.up.unlink(missing_ok=True)
             await asyncio.to_thread(cluster.stop)
+
+    async def _wait(self, cluster: RayCluster) -> None:
+        """Wait until the next round, or the end, with an eye on Ray.
+
+        Raises:
+            Unavailable: `ray_lost`.
+        """
+        for _ in range(LOOKS_PER_ROUND):
+            if not cluster.is_whole:
+                raise Unavailable(
+                    "a process of Ray has ended, so owners that die would not come back",
+                    code="ray_lost",
+                    advice="start `sandkeeper up` again; containers and their commands go on",
+                )
+            try:
+                async with asyncio.timeout(PING_EVERY_S / LOOKS_PER_ROUND):
+                    await self._stop.wait()
+                    return
+            except TimeoutError:
+                continue
 
 
 def run_up(config: Config) -> None:
@@ -125,7 +143,7 @@ def main() -> None:
     except SandkeeperError as error:
         log.critical("up_failed", code=error.code, message=error.message)
         sys.stderr.write(f"sandkeeper up: {error}\n")
-        sys.exit(1)
+        sys.exit(UP_RUNNING_STATUS if error.code == "up_running" else 1)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ def down(*, state_dir: StateDir = None, json: Json = False) -> None:
 
 def status(*, state_dir: StateDir = None, json: Json = False) -> None:
     """Say what runs: the directory, the owners with their epochs, the images. 1 when nothing does."""
+    from sandkeeper.client.installation import Installation, default_state_dir
     from sandkeeper.client.keeper import Keeper
 
     async def ask() -> Any:
@@ -78,5 +79,10 @@ def status(*, state_dir: StateDir = None, json: Json = False) -> None:
         ]
         say_table(("OWNER", "EPOCH", "PID", "SANDBOXES"), rows)
         if any(owner.pid is None for owner in seen.owners):
-            note("an owner is away; it is being brought back")
+            is_up = Installation((state_dir or default_state_dir()).absolute()).is_up()
+            note(
+                "an owner is away; it is being brought back"
+                if is_up
+                else "an owner is away and no supervisor runs: `sandkeeper up`"
+            )
             leave(1)
