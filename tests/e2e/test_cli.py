@@ -115,3 +115,13 @@ def test_up_again_and_status(installation: Installed) -> None:
     status = json.loads(installation.sk("status", "--json").stdout)
     assert len(status["owners"]) >= 2
     assert all(owner["pid"] for owner in status["owners"])
+
+
+def test_ps_shows_destroyed_ones_on_request(installation: Installed, box: str) -> None:
+    sandbox_id = json.loads(installation.sk("describe", "--json", box).stdout)["id"]
+    installation.sk("rm", box)
+    listed = [json.loads(installation.sk("ps", "--json", *words).stdout) for words in ((), ("--all",))]
+    assert [[one["phase"] for one in found if one["id"] == sandbox_id] for found in listed] == [
+        [],
+        ["destroyed"],
+    ]

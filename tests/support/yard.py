@@ -295,7 +295,7 @@ async def eventually(
 
 
 async def _call(path: Path, verb: str, payload: View) -> Any:
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + PATIENCE_S
     caller = ControlCaller(path)
     try:
         while True:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sandkeeper.core.errors import Unavailable
+from sandkeeper.core.errors import FailedPrecondition, Unavailable
 from sandkeeper.owner.config import Config, StatePaths
 from sandkeeper.ports import Ports
 from sandkeeper.store.locks import ProcessLock
@@ -41,16 +41,35 @@ def find_up(paths: StatePaths) -> UpMark | None:
     return running if is_alive(running) else None
 
 
+def make_state_folder(paths: StatePaths) -> None:
+    """Make the state folder and its logs, for this user alone. Repeating is safe.
+
+    Raises:
+        FailedPrecondition: `state_folder_unusable`.
+    """
+    try:
+        paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.root.chmod(0o700)
+        paths.logs.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"{paths.root} cannot be a state folder: {error.strerror or error}",
+            code="state_folder_unusable",
+            advice="name a folder on a writable local disk",
+        ) from error
+
+
 async def start_daemon(config: Config, *, ports: Ports) -> UpMark:
     """Start `up` for the state folder unless one runs, and wait until it is ready. Repeating is safe.
 
     Raises:
+        FailedPrecondition: `state_folder_unusable`.
         Unavailable: `up_failed`: it ended, or was not ready in two minutes; the message has its last words.
     """
     found = find_up(config.paths)
     if found is not None:
         return found
-    config.paths.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_state_folder(config.paths)
     words = config.paths.logs / "up.out"
     daemon = _spawn(config, words)
     deadline_s = ports.clock.monotonic_s() + START_TIMEOUT_S

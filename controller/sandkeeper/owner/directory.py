@@ -24,6 +24,7 @@ from sandkeeper.core import verbs
 from sandkeeper.core.admission import CreateRequest
 from sandkeeper.core.errors import InvalidArgument, NotFound, SandkeeperError, Unavailable
 from sandkeeper.core.ids import OwnerId, SandboxId
+from sandkeeper.core.record import Phase
 from sandkeeper.core.views import SandboxView, sandbox_view
 from sandkeeper.owner.archives import Archives
 from sandkeeper.owner.chores import Chores
@@ -240,7 +241,10 @@ class DirectoryHost:
         return found
 
     async def _list(self, params: verbs.ListSandboxes) -> list[SandboxView]:
-        records = await self._survey.records(await self._owner_ids())
+        owners = await self._owner_ids()
+        records = await self._survey.records(owners)
+        if params.phases is not None and Phase.DESTROYED in params.phases:
+            records = [*await self._survey.destroyed(owners), *records]
         return [
             sandbox_view(record)
             for record in records

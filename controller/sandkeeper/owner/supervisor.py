@@ -18,7 +18,7 @@ import structlog
 
 from sandkeeper.core.errors import AlreadyExists, SandkeeperError, Unavailable
 from sandkeeper.owner.config import Config
-from sandkeeper.owner.daemon import UP_RUNNING_STATUS, UpMark
+from sandkeeper.owner.daemon import UP_RUNNING_STATUS, UpMark, make_state_folder
 from sandkeeper.owner.identity import load_identity
 from sandkeeper.owner.logs import log_to_file
 from sandkeeper.owner.ray_cluster import RayCluster
@@ -48,11 +48,11 @@ class Supervisor:
         """Run until a signal, or until there has been no sandbox for `idle_exit_s`.
 
         Raises:
+            FailedPrecondition: `state_folder_unusable`.
             AlreadyExists: `up_running`: another `up` has this state folder.
             Unavailable: The directory or an owner did not come up, or `ray_lost`.
         """
-        self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._paths.root.chmod(0o700)
+        make_state_folder(self._paths)
         lock = ProcessLock(self._paths.up_lock, ports=self._ports)
         if not lock.try_acquire():
             raise AlreadyExists(

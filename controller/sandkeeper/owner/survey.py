@@ -58,6 +58,15 @@ class Survey:
                 found += await reader.records()
         return sorted(found, key=lambda record: record.created_at)
 
+    async def destroyed(self, owners: list[OwnerId]) -> list[SandboxRecord]:
+        """Return the records of destroyed sandboxes that history still keeps, of these owners, oldest first."""
+        found: list[SandboxRecord] = []
+        for owner_id in owners:
+            reader = await self._reader(owner_id)
+            if reader is not None:
+                found += await reader.destroyed()
+        return sorted(found, key=lambda record: record.created_at)
+
     async def snapshots(self, owners: list[OwnerId]) -> list[SnapshotRecord]:
         """Return all committed snapshots, of these owners, oldest first; deleted ones too."""
         found: list[SnapshotRecord] = []

@@ -19,6 +19,7 @@ _ALIVE = f"phase != '{Phase.DESTROYED.value}'"
 _WITHOUT_MEMORY = ", ".join(f"'{phase.value}'" for phase in sorted(PHASES_WITHOUT_MEMORY))
 
 _RECORDS = f"SELECT document FROM sandboxes WHERE {_ALIVE} ORDER BY created_at, rowid"
+_DESTROYED = f"SELECT document FROM sandboxes WHERE NOT ({_ALIVE}) ORDER BY created_at, rowid"
 _RECORD = "SELECT document FROM sandboxes WHERE sandbox_id = :sandbox_id"
 _CLAIMS = f"SELECT birth_id, pending_id, given_up, {_ALIVE} FROM sandboxes WHERE {_ALIVE} OR given_up != '[]'"
 _MEMORY = f"SELECT coalesce(sum(memory_mib), 0) FROM sandboxes WHERE phase NOT IN ({_WITHOUT_MEMORY})"
@@ -61,6 +62,10 @@ class OwnerReader:
     async def records(self) -> list[SandboxRecord]:
         """Return the records of all sandboxes that are not destroyed, oldest first."""
         return await self._file.documents(_RECORDS, model=SandboxRecord)
+
+    async def destroyed(self) -> list[SandboxRecord]:
+        """Return the records of destroyed sandboxes that history still keeps, oldest first."""
+        return await self._file.documents(_DESTROYED, model=SandboxRecord)
 
     async def record(self, sandbox_id: SandboxId) -> SandboxRecord | None:
         """Return one record, a destroyed one too."""
