@@ -43,6 +43,7 @@ class Rig:
         self._config = config
         self._containers: list[str] = []
         self._images: list[str] = []
+        self._installation_id = ""
         self.keeper = Keeper.local(self.state_dir, **config)
 
     async def __aenter__(self) -> Self:
@@ -50,6 +51,8 @@ class Rig:
         os.environ["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
         try:
             await self.keeper.__aenter__()
+            # Asked now: a bench that was broken off may be cancelled at its first wait on the way out.
+            self._installation_id = (await self.keeper.status()).installation_id
         except BaseException:
             await self._remove_all(None)
             raise
@@ -58,14 +61,13 @@ class Rig:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        installation_id = (await self.keeper.status()).installation_id
         try:
             await self.keeper.__aexit__(kind, error, trace)
             async with Keeper.join(self.state_dir) as keeper:
                 for snapshot in await keeper.snapshots.list():
                     await keeper.snapshots.delete(snapshot.id)
         finally:
-            await self._remove_all(installation_id)
+            await self._remove_all(self._installation_id)
 
     def image_id(self, name: str) -> str:
         """Return the id of a shipped image: the very one that sandboxes of that name are made from."""
