@@ -82,17 +82,17 @@ class Hello(Answer):
 
 
 class Counted(Answer):
-    """A number with its bound; a bound of 0 means none is known."""
+    """A number with its bound; None means that the kernel does not say, or that there is no bound."""
 
-    current: _Count = 0
-    max: _Count = 0
+    current: _Count | None = None
+    max: _Count | None = None
 
 
 class MemoryUse(Answer):
-    """Memory of the box in bytes."""
+    """Memory of the box in bytes; None means that the kernel does not say, or that there is no limit."""
 
-    used_bytes: _Count = 0
-    limit_bytes: _Count = 0
+    used_bytes: _Count | None = None
+    limit_bytes: _Count | None = None
 
 
 class Vitals(Answer):
@@ -102,7 +102,7 @@ class Vitals(Answer):
         state: As in `Hello`, or `disk_exceeded`.
         shell: Whether `/bin/sh` exists and may be executed.
         can_fork: Whether another process fits under the process limit.
-        disk_used_bytes: What was written to the root filesystem since go.
+        disk_used_bytes: What was written to the root filesystem since go; None when it was not measured yet.
         oom_kills: Processes the memory limit has killed in this generation.
     """
 
@@ -111,7 +111,7 @@ class Vitals(Answer):
     can_fork: bool = True
     pids: Counted = Counted()
     memory: MemoryUse = MemoryUse()
-    disk_used_bytes: _Count = 0
+    disk_used_bytes: _Count | None = None
     oom_kills: _Count = 0
 
 

@@ -90,6 +90,12 @@ def _refused(error: APIError, *, step: str) -> SandkeeperError:
         return FailedPrecondition(
             message, code="image_in_use", advice="remove the containers made from it first"
         )
+    if "unable to freeze" in text:
+        return FailedPrecondition(
+            message,
+            code="runtime_unfreezable",
+            advice="something inside keeps its processes from standing still, such as a fork bomb; end it first",
+        )
     if status == 409:
         return FailedPrecondition(message, code="runtime_state")
     return Internal(message, code="engine_error", admitted="unknown", details={"status": status})

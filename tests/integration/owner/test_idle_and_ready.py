@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -79,3 +80,14 @@ async def test_a_box_without_a_shell_is_told_unhealthy(yard: Yard) -> None:
         return (await yard.describe(view["id"]))["health"] == "sandbox_unhealthy"
 
     await eventually(ails, "the missing shell was not noticed")
+
+
+async def test_a_box_that_is_well_stays_healthy(yard: Yard) -> None:
+    """What boxd does not know it says as null, and that is no ailment."""
+    view = await yard.create()
+    async with yard.link(view["id"]) as link:
+        vitals = await link.vitals()
+        assert (vitals.state, vitals.shell, vitals.can_fork) == ("running", True, True)
+        assert vitals.memory.limit_bytes == 256 * 1024**2
+    await asyncio.sleep(3 * yard.config.tend_s)
+    assert (await yard.describe(view["id"]))["health"] == "healthy"
