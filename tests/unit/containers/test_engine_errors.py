@@ -42,6 +42,7 @@ def refusal(status: int, message: str) -> APIError:
             "size_below_usage",
         ),
         (500, "transport is closing: unavailable", errors.Unavailable, "engine_unavailable"),
+        (500, "Cannot pause container sk-1: unable to freeze", errors.FailedPrecondition, "runtime_unfreezable"),
         (500, "something else", errors.Internal, "engine_error"),
     ],
 )  # fmt: skip
