@@ -17,7 +17,7 @@ const (
 	diskLook     = 500 * time.Millisecond
 	diskMeasure  = time.Minute
 	diskMasked   = 3 * time.Second // while somebody on the file system frees what this box may take
-	diskRestPart = 4           // measuring takes at most one part of so many of the time
+	diskRestPart = 4               // measuring takes at most one part of so many of the time
 	diskYoung    = 30 * time.Second
 )
 
