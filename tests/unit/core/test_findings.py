@@ -26,7 +26,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("kind", "text"), SHAPES.items())
 def test_each_shape_is_found_by_its_kind_and_never_shown(kind: str, text: str) -> None:
-    found = findings_in("/work/notes.txt", f"before {text} after\n".encode())
+    found = findings_in("/srv/notes.txt", f"before {text} after\n".encode())
     assert [finding.kind for finding in found] == [kind]
     assert text not in repr(found)
 
@@ -53,19 +53,19 @@ def test_tool_configuration_counts_when_it_holds_a_login(path: str, kind: str, t
 
 def test_ordinary_files_have_no_findings() -> None:
     text = b"def password(): ...\nhttps://example/a:b\nsk-learn\neyJ\nPRIVATE KEY\nghp_short\n"
-    assert findings_in("/work/main.py", text) == ()
+    assert findings_in("/srv/main.py", text) == ()
 
 
 def test_tool_files_are_read_first_and_what_holds_no_text_never() -> None:
-    paths = ["/work/b.txt", "/usr/lib/x.so", "/proc/1/environ", "/root/.netrc", "/.sandkeeper-metadata", "/a"]
-    assert worth_reading(paths) == ["/root/.netrc", "/a", "/work/b.txt"]
+    paths = ["/srv/b.txt", "/usr/lib/x.so", "/proc/1/environ", "/root/.netrc", "/.sandkeeper-metadata", "/a"]
+    assert worth_reading(paths) == ["/root/.netrc", "/a", "/srv/b.txt"]
 
 
 def test_what_a_scrub_leaves_is_a_file_its_tool_can_read() -> None:
     docker = tool_of("/root/.docker/config.json")
     assert docker is not None
     assert docker.blank == b"{}\n"
-    assert tool_of("/work/credentials.txt") is None
+    assert tool_of("/srv/credentials.txt") is None
 
 
 def test_every_shape_has_the_words_it_is_searched_by() -> None:

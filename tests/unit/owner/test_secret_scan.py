@@ -31,7 +31,7 @@ async def at_work(ports: Ports, *, mode: SecretsMode, **files: bytes) -> House:
     house = await open_house(ports)
     house.runner = replace(house.runner, snapshotter=replace(house.runner.snapshotter, secrets=mode))
     assert isinstance(await house.runner.perform(STARTING, LAUNCH), ev.RuntimeStarted)
-    house.world.runtimes[BIRTH].files |= {"/root/.netrc": NETRC, "/work/run.sh": TOKEN}
+    house.world.runtimes[BIRTH].files |= {"/root/.netrc": NETRC, "/srv/run.sh": TOKEN}
     return house
 
 
@@ -46,7 +46,7 @@ async def test_a_warning_names_files_and_kinds_and_no_value(ports: Ports) -> Non
     assert isinstance(reply, ev.SnapshotCommitted)
     assert reply.secrets is not None
     found = {(one.path, one.kind) for one in reply.secrets.findings}
-    assert found == {("/root/.netrc", "netrc_password"), ("/work/run.sh", "github_token")}
+    assert found == {("/root/.netrc", "netrc_password"), ("/srv/run.sh", "github_token")}
     assert reply.secrets.is_complete
     assert "hunter2" not in reply.model_dump_json()
     assert "ghp_" not in reply.model_dump_json()
@@ -80,8 +80,8 @@ async def test_a_scrub_empties_tool_files_and_says_so(ports: Ports) -> None:
     assert reply.secrets.scrubbed == ("/root/.netrc",)
     files = house.world.images[reply.image_id].files
     assert files["/root/.netrc"] == b""
-    assert files["/work/run.sh"] == TOKEN
-    assert {one.path for one in reply.secrets.findings} == {"/root/.netrc", "/work/run.sh"}
+    assert files["/srv/run.sh"] == TOKEN
+    assert {one.path for one in reply.secrets.findings} == {"/root/.netrc", "/srv/run.sh"}
 
 
 @in_virtual_time
