@@ -5,8 +5,9 @@ Owns read-only views of the owners' journals. Never writes.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sandkeeper.containers.reaper import KnownNames
 from sandkeeper.core.errors import DataLoss, error_from_wire
@@ -15,6 +16,8 @@ from sandkeeper.core.record import Phase, SandboxRecord, SnapshotRecord
 from sandkeeper.owner.config import StatePaths
 from sandkeeper.store.catalogue_entries import OwnerRow
 from sandkeeper.store.reader import OwnerReader
+
+Found = TypeVar("Found", SandboxRecord, SnapshotRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +54,15 @@ class Survey:
 
     async def records(self, owners: list[OwnerId]) -> list[SandboxRecord]:
         """Return all records that are not destroyed, of these owners, oldest first."""
-        found: list[SandboxRecord] = []
-        for owner_id in owners:
-            reader = await self._reader(owner_id)
-            if reader is not None:
-                found += await reader.records()
-        return sorted(found, key=lambda record: record.created_at)
+        return await self._gather(owners, lambda reader: reader.records())
 
     async def destroyed(self, owners: list[OwnerId]) -> list[SandboxRecord]:
         """Return the records of destroyed sandboxes that history still keeps, of these owners, oldest first."""
-        found: list[SandboxRecord] = []
-        for owner_id in owners:
-            reader = await self._reader(owner_id)
-            if reader is not None:
-                found += await reader.destroyed()
-        return sorted(found, key=lambda record: record.created_at)
+        return await self._gather(owners, lambda reader: reader.destroyed())
 
     async def snapshots(self, owners: list[OwnerId]) -> list[SnapshotRecord]:
         """Return all committed snapshots, of these owners, oldest first; deleted ones too."""
-        found: list[SnapshotRecord] = []
-        for owner_id in owners:
-            reader = await self._reader(owner_id)
-            if reader is not None:
-                found += await reader.snapshots()
-        return sorted(found, key=lambda snapshot: snapshot.created_at)
+        return await self._gather(owners, lambda reader: reader.snapshots())
 
     async def snapshot(self, snapshot_id: SnapshotId, owners: list[OwnerId]) -> FoundSnapshot | None:
         """Return one committed snapshot and its image's name, wherever it is."""
@@ -146,6 +134,17 @@ class Survey:
         """Close all readers. Repeating is safe."""
         while self._readers:
             await self._readers.popitem()[1].close()
+
+    async def _gather(
+        self, owners: list[OwnerId], read: Callable[[OwnerReader], Awaitable[list[Found]]]
+    ) -> list[Found]:
+        """Return what `read` finds in the journals of these owners, oldest first."""
+        found: list[Found] = []
+        for owner_id in owners:
+            reader = await self._reader(owner_id)
+            if reader is not None:
+                found += await read(reader)
+        return sorted(found, key=lambda one: one.created_at)
 
     async def _reader(self, owner_id: OwnerId) -> OwnerReader | None:
         """Return a reader, or None for an owner that has not made its file yet."""
